@@ -1,0 +1,193 @@
+"""From decisions to results: silent, active and failed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from ._scoring import Scored
+from .demotion import Outcome, demote
+from .types import Action, Candidate, Detection, ExciseResult, Verdict, join_warnings
+
+if TYPE_CHECKING:
+    from .pipeline import Excise
+
+__all__ = ["active_result", "failed_result", "silent_result"]
+
+
+def silent_result(
+    excise: Excise,
+    query: str,
+    candidates: Sequence[Candidate],
+    detection: Detection,
+    k: int | None,
+    timings: Mapping[str, float],
+    *,
+    error: str | None = None,
+    warnings: Sequence[str] = (),
+) -> ExciseResult:
+    """The shortlist as it came (Algorithm 1, lines 3 to 5)."""
+    verdicts = {
+        c.id: Verdict(
+            id=c.id, action="unchanged", rank=rank, first_stage_rank=rank, first_stage_score=c.score, score=c.score
+        )
+        for rank, c in enumerate(candidates, start=1)
+    }
+    return ExciseResult(
+        query=query,
+        candidates=tuple(candidates if k is None else candidates[:k]),
+        removed=(),
+        detection=detection,
+        verdicts=verdicts,
+        warnings=join_warnings(detection.warnings, warnings),
+        adapters=excise.adapters,
+        config=excise.config.digest(),
+        floor=excise.config.floor,
+        timings=dict(timings),
+        error=error,
+    )
+
+
+def failed_result(
+    excise: Excise,
+    query: str,
+    candidates: Sequence[Candidate],
+    error: Exception,
+    k: int | None,
+    timings: Mapping[str, float],
+) -> ExciseResult:
+    """The frozen ranking, saying what failed (``on_error="frozen"``)."""
+    reason = f"{type(error).__name__}: {error}"
+    warning = f"No exclusion was applied: {reason} The frozen ranking was returned."
+    return silent_result(
+        excise, query, candidates, Detection(fired=False), k, timings, error=reason, warnings=[warning]
+    )
+
+
+def active_result(
+    excise: Excise,
+    query: str,
+    candidates: Sequence[Candidate],
+    detection: Detection,
+    scored: Scored,
+    k: int | None,
+    timings: Mapping[str, float],
+) -> ExciseResult:
+    """Demote and assemble (Algorithm 1, lines 7 to 18)."""
+    config = excise.config
+    groups = _groups(candidates, config.unit)
+    outcome = _demote(scored, groups, excise)
+    order = list(outcome.order)
+    tail = sorted(outcome.removed, key=lambda i: -outcome.scores[i]) if config.removed == "last" else []
+    scores = list(outcome.scores)
+    if tail and order:
+        # Whoever sorts by score again must find the removed ones last.
+        bottom = min(scores[i] for i in order)
+        for step, i in enumerate(tail, start=1):
+            scores[i] = min(scores[i], bottom - 1e-6 * step)
+    ranks = {i: rank for rank, i in enumerate([*order, *tail], start=1)}
+    verdicts = {}
+    for i, c in enumerate(candidates):
+        topic = outcome.deciding[i]
+        pooled = config.demotion == "paper"
+        row = scored.evidence[i].tolist()
+        # In the paper's rule one evidence decides; the span with the most evidence is named for the reader.
+        span = max(range(len(row)), key=row.__getitem__) if pooled else topic
+        verdicts[c.id] = Verdict(
+            id=c.id,
+            action=outcome.actions[i],
+            rank=ranks.get(i),
+            first_stage_rank=i + 1,
+            first_stage_score=c.score,
+            score=scores[i],
+            evidence=float(scored.columns[i, 0]) if pooled else row[topic],
+            topic_evidence=tuple(row),
+            span=span,
+            cut=outcome.cuts[topic] if outcome.cuts else None,
+            penalty=outcome.penalties[i],
+        )
+    shadow = config.mode == "shadow"
+    shown = list(candidates) if shadow else [candidates[i] for i in [*order, *tail]]
+    return ExciseResult(
+        query=query,
+        candidates=tuple(shown if k is None else shown[:k]),
+        removed=tuple(candidates[i] for i in outcome.removed),
+        detection=detection,
+        verdicts=verdicts,
+        warnings=join_warnings(detection.warnings, scored.warnings, _warnings(excise, candidates, detection, k)),
+        adapters=excise.adapters,
+        config=config.digest(),
+        floor=config.floor,
+        timings=dict(timings),
+        shadow=shadow,
+    )
+
+
+def _warnings(
+    excise: Excise, candidates: Sequence[Candidate], detection: Detection, k: int | None
+) -> list[str]:
+    out = []
+    if not detection.wanted:
+        out.append(
+            "The query only says what is not wanted; nothing can be ranked up, and only the first stage's shortlist "
+            "was searched."
+        )
+    if len(candidates) < excise.config.min_shortlist:
+        out.append(f"The shortlist has {len(candidates)} candidates; below {excise.config.min_shortlist} none is removed.")
+    if k is not None and len(candidates) < k:
+        out.append(f"The shortlist has {len(candidates)} candidates, fewer than the {k} asked for.")
+    if excise.exclusion is None:
+        out.append(f"No exclusion adapter for {excise.backbone.name!r}: demotion ran on frozen vectors.")
+    return out
+
+
+def _groups(candidates: Sequence[Candidate], unit: str) -> list[list[int]] | None:
+    """Passages by document, in shortlist order; None when every candidate stands for itself."""
+    if unit == "passage":
+        return None
+    groups: dict[object, list[int]] = {}
+    for i, c in enumerate(candidates):
+        document = c.metadata.get("document_id")
+        groups.setdefault(("passage", c.id) if document is None else ("document", str(document)), []).append(i)
+    return list(groups.values())
+
+
+def _demote(scored: Scored, groups: list[list[int]] | None, excise: Excise) -> Outcome:
+    if groups is None:
+        return demote(scored.scores, scored.columns, excise.config)
+    # A document's evidence and score are its best passage's; its passages share the verdict.
+    scores = torch.stack([scored.scores[g].max() for g in groups])
+    columns = torch.stack([scored.columns[g].amax(dim=0) for g in groups])
+    outcome = demote(scores, columns, excise.config)
+    return _spread(outcome, groups, scored.scores)
+
+
+def _spread(outcome: Outcome, groups: list[list[int]], passage_scores: Tensor) -> Outcome:
+    n = sum(len(g) for g in groups)
+    penalties, scores, deciding = [0.0] * n, [0.0] * n, [0] * n
+    actions: list[Action] = ["reranked"] * n
+    removed: list[int] = []
+    for g, members in enumerate(groups):
+        for i in members:
+            penalties[i] = outcome.penalties[g]
+            scores[i] = float(passage_scores[i]) - outcome.penalties[g]
+            deciding[i] = outcome.deciding[g]
+            actions[i] = outcome.actions[g]
+        if g in outcome.removed:
+            removed.extend(members)
+    gone = set(removed)
+    order = sorted((i for i in range(n) if i not in gone), key=lambda i: -scores[i])
+    return Outcome(
+        order=tuple(order),
+        removed=tuple(sorted(removed)),
+        scores=tuple(scores),
+        penalties=tuple(penalties),
+        actions=tuple(actions),
+        deciding=tuple(deciding),
+        cuts=outcome.cuts,
+        protected=None if outcome.protected is None else groups[outcome.protected][0],
+        demoted=outcome.demoted,
+    )

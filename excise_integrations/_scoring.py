@@ -1,0 +1,138 @@
+"""Checks of what comes in, and the vectors' part of a firing: scores and evidence of a shortlist."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from .encode.maxsim import TokenVectors, maxsim
+from .errors import FirstStageError, InvalidInputError
+from .evidence import evidence_of, pooled, topic_mask
+from .first_stage.base import FirstStage, VectorFirstStage
+from .types import Candidate, Detection
+
+if TYPE_CHECKING:
+    from .pipeline import Excise
+
+__all__ = ["Scored", "check_candidates", "check_k", "check_query", "check_shortlist", "score"]
+
+
+@dataclass(frozen=True)
+class Scored:
+    """Scores (n,) and evidence (n, topics) of a shortlist, and evidence (n, columns) as the rule takes it."""
+
+    scores: Tensor
+    evidence: Tensor
+    columns: Tensor
+    warnings: tuple[str, ...]
+
+
+def check_query(query: object) -> None:
+    """Raise :class:`InvalidInputError` unless the query is a non-blank string."""
+    if not isinstance(query, str):
+        raise InvalidInputError(f"The query is a {type(query).__name__}, {query!r}; a string is needed.")
+    if not query.strip():
+        raise InvalidInputError(f"The query {query!r} is blank; give the text to search for.")
+
+
+def check_k(k: object) -> None:
+    """Raise :class:`InvalidInputError` unless ``k`` is None or a positive integer."""
+    if k is not None and (not isinstance(k, int) or isinstance(k, bool) or k < 1):
+        raise InvalidInputError(f"k={k!r} must be an integer of at least 1, or None for the whole shortlist.")
+
+
+def check_candidates(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Return the candidates as a list, or raise :class:`InvalidInputError` naming the first bad one."""
+    seen: set[str] = set()
+    out = list(candidates)
+    for rank, candidate in enumerate(out, start=1):
+        if not isinstance(candidate, Candidate):
+            raise InvalidInputError(f"The candidate at rank {rank} is a {type(candidate).__name__}, not a Candidate.")
+        if not isinstance(candidate.id, str):
+            raise InvalidInputError(f"The candidate at rank {rank} has the id {candidate.id!r}; a string is needed.")
+        if candidate.id in seen:
+            raise InvalidInputError(f"The id {candidate.id!r} occurs twice in the shortlist; ids must be unique.")
+        seen.add(candidate.id)
+        if not isinstance(candidate.text, str) or not candidate.text.strip():
+            raise InvalidInputError(
+                f"The candidate {candidate.id!r} at rank {rank} has no text; drop it or give its text."
+            )
+        score = candidate.score
+        if score is not None and not math.isfinite(score):
+            raise InvalidInputError(f"The candidate {candidate.id!r} at rank {rank} has the score {score!r}.")
+    return out
+
+
+def check_shortlist(shortlist: object, name: str) -> list[Candidate]:
+    """Check what a first stage returned, as :class:`FirstStageError`."""
+    if not isinstance(shortlist, (list, tuple)):
+        raise FirstStageError(f"{name}.search returned a {type(shortlist).__name__}; a list of candidates is needed.")
+    try:
+        return check_candidates(shortlist)
+    except InvalidInputError as error:
+        raise FirstStageError(f"{name}.search returned a shortlist that cannot be used. {error}") from error
+
+
+def score(
+    excise: Excise,
+    query: str,
+    candidates: Sequence[Candidate],
+    detection: Detection,
+    first_stage: FirstStage | None,
+    timings: dict[str, float],
+) -> Scored:
+    """Re-embed query, topics and candidates, and compare them (Algorithm 1, lines 4 to 6)."""
+    clock = time.perf_counter()
+    encoder = excise.encoder
+    warnings: list[str] = []
+    texts = [query, *(span.text for span in detection.spans)]
+    encoded = encoder.encode_queries(texts)
+    documents = _documents(excise, candidates, first_stage)
+    timings["encode"] = time.perf_counter() - clock
+
+    clock = time.perf_counter()
+    query_vectors, topics = encoded[0], encoded[1:]
+    if encoder.token_count(query) > encoder.max_tokens:
+        warnings.append(
+            f"The query has more than the {encoder.max_tokens} tokens that the backbone reads; "
+            "its end was not used for scoring."
+        )
+    special = encoder.special_tokens
+    outside = _outside(query, detection, encoder.encode_ids)
+    masked = [
+        topic.vectors[torch.tensor(topic_mask(topic, outside, special=special))] for topic in topics
+    ]
+    scores = maxsim(query_vectors.vectors, documents)
+    if excise.config.score_scale == "mean":
+        scores = scores / query_vectors.vectors.shape[0]
+    evidence = evidence_of(masked, documents)
+    columns = evidence_of(pooled(masked), documents) if excise.config.demotion == "paper" else evidence
+    timings["compare"] = time.perf_counter() - clock
+    return Scored(scores, evidence, columns, tuple(warnings))
+
+
+def _documents(
+    excise: Excise, candidates: Sequence[Candidate], first_stage: FirstStage | None
+) -> list[TokenVectors]:
+    encoder = excise.encoder
+    if isinstance(first_stage, VectorFirstStage) and first_stage.vector_space == encoder.label:
+        return first_stage.vectors([c.id for c in candidates])
+    fingerprint = first_stage.fingerprint if first_stage is not None else ""
+    return excise.cache.encode([c.text for c in candidates], encoder, fingerprint=fingerprint)
+
+
+def _outside(query: str, detection: Detection, ids: object) -> list[int]:
+    """Vocabulary ids of the query's words outside every excluded span."""
+    assert callable(ids)
+    pieces, at = [], 0
+    for span in sorted((s for s in detection.spans if s.start is not None), key=lambda s: s.start or 0):
+        pieces.append(query[at : span.start])
+        at = max(at, span.end or 0)
+    pieces.append(query[at:])
+    return [i for piece in pieces if piece.strip() for i in ids(piece)]

@@ -1,0 +1,184 @@
+"""Document vectors on disk, kept between evaluations."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..encode.backbone import Backbone
+from ..encode.cache import VectorCache
+from ..encode.maxsim import TokenVectors
+from ..first_stage._packed import PackedVectors
+
+__all__ = ["StoredCache", "VectorStore"]
+
+logger = logging.getLogger("excise_integrations")
+_SHARD_DOCUMENTS = 512
+
+
+class VectorStore:
+    """Token vectors of documents in shards of safetensors, keyed by text and encoder.
+
+    A shard is written whole and renamed into place, so a killed process loses at most the shard it
+    was encoding, and several processes may share a folder.
+
+    Args:
+        folder: where the shards are; created when needed.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        self._spaces: dict[str, _Space] = {}
+
+    def encode(
+        self, texts: Sequence[str], backbone: Backbone, *, progress: Callable[[int, int], None] | None = None
+    ) -> list[TokenVectors]:
+        """Return the vectors of texts, encoding and keeping what is not there yet.
+
+        Args:
+            texts: documents.
+            backbone: the encoder; its label, adapter, windows and dtype are part of the key.
+            progress: called with the documents done and the total.
+
+        Returns:
+            Vectors in the order of ``texts``.
+        """
+        self.fill(texts, backbone, progress=progress)
+        space = self._space(backbone)
+        return [space.read(key_of(text), backbone.device) for text in texts]
+
+    def fill(
+        self, texts: Sequence[str], backbone: Backbone, *, progress: Callable[[int, int], None] | None = None
+    ) -> None:
+        """Encode and keep what is not there yet; see :meth:`encode`."""
+        space = self._space(backbone)
+        unique = {key_of(text): text for text in texts}
+        missing = [(key, text) for key, text in unique.items() if key not in space.places]
+        # Texts of like length share a shard, and so a batch.
+        missing.sort(key=lambda item: len(item[1]))
+        done = len(unique) - len(missing)
+        if progress is not None:
+            progress(done, len(unique))
+        for start in range(0, len(missing), _SHARD_DOCUMENTS):
+            part = missing[start : start + _SHARD_DOCUMENTS]
+
+            def report(count: int) -> None:
+                nonlocal done
+                done += count
+                if progress is not None:
+                    progress(done, len(unique))
+
+            vectors = backbone.encode_documents([text for _, text in part], progress=report)
+            space.write([key for key, _ in part], PackedVectors.of(vectors, "cpu"))
+
+    def _space(self, backbone: Backbone) -> _Space:
+        facts = json.dumps(
+            [
+                backbone.label,
+                str(backbone.dtype),
+                backbone.max_tokens,
+                backbone.windows.words,
+                backbone.windows.max_words,
+            ]
+        )
+        readable = re.sub(r"[^A-Za-z0-9._+-]+", "-", backbone.label).strip("-.")[:80]
+        name = f"{readable}-{hashlib.sha256(facts.encode()).hexdigest()[:10]}"
+        if name not in self._spaces:
+            self._spaces[name] = _Space(self.folder / name)
+        return self._spaces[name]
+
+
+class StoredCache(VectorCache):
+    """The pipeline's cache of re-embedded documents, backed by a store."""
+
+    def __init__(self, store: VectorStore) -> None:
+        super().__init__(0)
+        self.store = store
+
+    def encode(self, texts: Sequence[str], encoder: Backbone, *, fingerprint: str = "") -> list[TokenVectors]:
+        """Return the documents' vectors; a text's vectors are the same whatever index it came from."""
+        return self.store.encode(texts, encoder)
+
+
+def key_of(text: str) -> str:
+    """Return the key of a text within one encoder's space."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+class _Space:
+    """The shards of one encoder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.places: dict[str, tuple[_Shard, int]] = {}
+        for path in sorted(folder.glob("*.safetensors")):
+            self._open(path)
+
+    def _open(self, path: Path) -> None:
+        try:
+            shard = _Shard(path)
+        except Exception as error:
+            logger.warning("The cache shard %s cannot be read (%s); its documents are encoded again.", path, error)
+            return
+        self.places.update({key: (shard, i) for i, key in enumerate(shard.keys)})
+
+    def read(self, key: str, device: str) -> TokenVectors:
+        shard, index = self.places[key]
+        return shard.document(index, device)
+
+    def write(self, keys: list[str], packed: PackedVectors) -> None:
+        from safetensors.torch import save_file
+
+        self.folder.mkdir(parents=True, exist_ok=True)
+        path = self.folder / f"{hashlib.sha256(''.join(keys).encode()).hexdigest()[:20]}.safetensors"
+        temporary = path.with_name(f".{path.name}.{os.getpid()}")
+        try:
+            save_file(
+                {
+                    "vectors": packed.vectors.contiguous(),
+                    "window_tokens": packed.window_tokens,
+                    "document_windows": packed.document_windows,
+                },
+                str(temporary),
+                metadata={"keys": json.dumps(keys)},
+            )
+            with temporary.open("rb") as handle:
+                os.fsync(handle.fileno())
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+        self._open(path)
+
+
+class _Shard:
+    """One file; its vectors stay on disk until they are asked for."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = _open_safetensors(path)
+        self.keys: list[str] = json.loads(self._file.metadata()["keys"])
+        windows = self._file.get_tensor("document_windows").cumsum(0)
+        self._windows: list[int] = [0, *windows.tolist()]
+        self._lengths: list[int] = self._file.get_tensor("window_tokens").tolist()
+        tokens = torch.tensor([0, *self._lengths]).cumsum(0)
+        self._tokens: list[int] = tokens[torch.tensor(self._windows)].tolist()
+        self._vectors = self._file.get_slice("vectors")
+        if self._vectors.get_shape()[0] != self._tokens[-1] or len(self.keys) != len(self._windows) - 1:
+            raise ValueError("its parts do not fit each other")
+
+    def document(self, index: int, device: str) -> TokenVectors:
+        vectors = self._vectors[self._tokens[index] : self._tokens[index + 1]]
+        return TokenVectors(vectors.to(device), tuple(self._lengths[self._windows[index] : self._windows[index + 1]]))
+
+
+def _open_safetensors(path: Path) -> Any:
+    from safetensors import safe_open
+
+    return safe_open(str(path), framework="pt")

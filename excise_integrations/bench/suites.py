@@ -1,0 +1,215 @@
+"""Benchmark suites: BEIR folders with excluded documents, and files of queries."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..errors import SuiteError
+from ..types import Candidate
+
+__all__ = ["Query", "Suite", "load_corpus", "load_queries", "load_suite"]
+
+
+@dataclass(frozen=True)
+class Query:
+    """A benchmark query.
+
+    Args:
+        id: unique within its file.
+        text: the query.
+        excluded: the topics that it excludes; empty when it excludes none or nobody wrote them down.
+        groups: what it is broken down by, e.g. ``{"tier": "T1", "form": "long"}``; empty values are left out.
+    """
+
+    id: str
+    text: str
+    excluded: tuple[str, ...] = ()
+    groups: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A corpus, the queries of one split, and what is relevant (≥ 1) or excluded (-1) for each.
+
+    Args:
+        name: the folder's name.
+        split: the split of the qrels.
+        documents: the corpus; a document's text is its title, a line break, and its text.
+        queries: the queries that have a qrel in this split.
+        qrels: query id → document id → score.
+        warnings: oddities of the files that do not stop an evaluation, as sentences.
+    """
+
+    name: str
+    split: str
+    documents: tuple[Candidate, ...]
+    queries: tuple[Query, ...]
+    qrels: Mapping[str, Mapping[str, int]]
+    warnings: tuple[str, ...] = ()
+
+
+def load_suite(folder: str | Path, split: str = "dev") -> Suite:
+    """Load a suite.
+
+    Args:
+        folder: a folder with ``corpus.jsonl``, ``queries.jsonl`` and ``qrels/SPLIT.tsv``.
+        split: which qrels to read.
+
+    Returns:
+        The suite. Queries without a qrel in the split are left out, and so are documents without
+        any text. A document whose id is taken keeps its place under another id, unless it is judged.
+
+    Raises:
+        SuiteError: a file is missing, a line is malformed, or a qrel names an unknown query or an
+            unknown or ambiguous document. File and line are named.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise SuiteError(f"There is no suite at {folder}: no such folder.")
+    qrels_file = folder / "qrels" / f"{split}.tsv"
+    if not qrels_file.is_file():
+        splits = sorted(p.stem for p in (folder / "qrels").glob("*.tsv"))
+        raise SuiteError(
+            f"{folder} has no split {split!r}: there is no {qrels_file}. "
+            + (f"Splits there: {', '.join(splits)}." if splits else "It has no qrels/*.tsv at all.")
+        )
+    documents, repeated, warnings = load_corpus(folder / "corpus.jsonl")
+    queries = load_queries(folder / "queries.jsonl")
+    blank = {d.id for d in documents if not d.text.strip()}
+    qrels = _load_qrels(qrels_file, {q.id for q in queries}, {d.id for d in documents}, repeated)
+    if blank:
+        warnings.append(f"{folder / 'corpus.jsonl'}: {len(blank)} documents without text cannot be retrieved.")
+    return Suite(
+        name=folder.resolve().name,
+        split=split,
+        documents=tuple(d for d in documents if d.id not in blank),
+        queries=tuple(q for q in queries if q.id in qrels),
+        qrels=qrels,
+        warnings=tuple(warnings),
+    )
+
+
+def load_corpus(path: Path) -> tuple[list[Candidate], set[str], list[str]]:
+    """Read a ``corpus.jsonl``.
+
+    Returns:
+        The documents, the ids that occur more than once, and warnings about them.
+    """
+    documents: list[Candidate] = []
+    seen: set[str] = set()
+    repeated: set[str] = set()
+    warnings: list[str] = []
+    for number, record in _records(path):
+        name = _string(record, "_id", path, number, required=True)
+        text = _string(record, "text", path, number, required=True, blank=True)
+        title = _string(record, "title", path, number)
+        if name in seen:
+            repeated.add(name)
+            warnings.append(f"{path}, line {number}: the id {name!r} is taken; the document is called {name}#{number}.")
+            name = f"{name}#{number}"
+        seen.add(name)
+        documents.append(Candidate(name, f"{title}\n{text}" if title.strip() else text))
+    return documents, repeated, warnings
+
+
+def load_queries(path: str | Path) -> list[Query]:
+    """Read queries from JSON lines: ``text`` and, if there are, ``_id``, ``excluded``, ``tier``, ``form``, ``kind``.
+
+    A line without ``_id`` is called by its number.
+
+    Raises:
+        SuiteError: the file is missing or a line is malformed. File and line are named.
+    """
+    path = Path(path)
+    queries: list[Query] = []
+    seen: set[str] = set()
+    for number, record in _records(path):
+        name = _string(record, "_id", path, number) or str(number)
+        if name in seen:
+            raise SuiteError(f"{path}, line {number}: the query id {name!r} occurs twice.")
+        seen.add(name)
+        excluded = record.get("excluded") or []
+        if not isinstance(excluded, list) or not all(isinstance(e, str) and e.strip() for e in excluded):
+            raise SuiteError(
+                f"{path}, line {number}: 'excluded' must be a list of non-blank strings, not {excluded!r}."
+            )
+        groups = {key: _string(record, key, path, number) for key in ("tier", "form", "kind")}
+        queries.append(
+            Query(
+                name,
+                _string(record, "text", path, number, required=True),
+                tuple(excluded),
+                {key: value for key, value in groups.items() if value},
+            )
+        )
+    return queries
+
+
+def _load_qrels(path: Path, queries: set[str], documents: set[str], repeated: set[str]) -> dict[str, dict[str, int]]:
+    qrels: dict[str, dict[str, int]] = {}
+    for number, line in _lines(path):
+        fields = line.split("\t")
+        if number == 1 and fields[-1] == "score":
+            continue
+        if len(fields) != 3:
+            raise SuiteError(f"{path}, line {number}: three fields separated by tabs are needed, found {len(fields)}.")
+        query, document, score = fields
+        try:
+            value = int(score)
+        except ValueError:
+            raise SuiteError(f"{path}, line {number}: the score {score!r} is not a whole number.") from None
+        if query not in queries:
+            raise SuiteError(f"{path}, line {number}: the query {query!r} is not in queries.jsonl.")
+        if document not in documents:
+            raise SuiteError(f"{path}, line {number}: the document {document!r} is not in corpus.jsonl.")
+        if document in repeated:
+            raise SuiteError(f"{path}, line {number}: corpus.jsonl has more than one document {document!r}.")
+        judged = qrels.setdefault(query, {})
+        if document in judged:
+            raise SuiteError(f"{path}, line {number}: the document {document!r} is judged twice for {query!r}.")
+        judged[document] = value
+    if not qrels:
+        raise SuiteError(f"{path} has no judgments.")
+    return qrels
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    try:
+        with path.open("rb") as handle:
+            for number, raw in enumerate(handle, start=1):
+                try:
+                    line = raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
+                except UnicodeDecodeError as error:
+                    raise SuiteError(f"{path}, line {number}: not UTF-8 ({error.reason}).") from None
+                if line.strip():
+                    yield number, line
+    except OSError as error:
+        raise SuiteError(f"{path} cannot be read: {error.strerror or error}.") from None
+
+
+def _records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    for number, line in _lines(path):
+        try:
+            record = json.loads(line)
+        except ValueError as error:
+            raise SuiteError(f"{path}, line {number}: not JSON ({error}).") from None
+        if not isinstance(record, dict):
+            raise SuiteError(f"{path}, line {number}: a JSON object is needed, not {type(record).__name__}.")
+        yield number, record
+
+
+def _string(
+    record: dict[str, Any], key: str, path: Path, number: int, *, required: bool = False, blank: bool = False
+) -> str:
+    value = record.get(key)
+    if isinstance(value, int) and not isinstance(value, bool) and key == "_id":
+        return str(value)
+    if value is None and not required:
+        return ""
+    if not isinstance(value, str) or (required and not blank and not value.strip()):
+        raise SuiteError(f"{path}, line {number}: {key!r} must be a non-blank string, not {value!r}.")
+    return value

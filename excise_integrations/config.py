@@ -1,0 +1,77 @@
+"""The settings of the operator, in one frozen object."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+__all__ = ["ExciseConfig"]
+
+
+class ExciseConfig(BaseModel):
+    """Constants of the operator and the choices around it.
+
+    The defaults of the constants are the paper's (arXiv 2608.05497, Algorithm 1); where a
+    default is ours, the comment beside it says so. Instances are immutable: derive a variant with
+    ``config.model_copy(update={...})`` or pass keyword arguments to :class:`~excise_integrations.Excise`.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    k: int = Field(100, ge=1, description="Shortlist size asked of a first stage.")
+    threshold: float | None = Field(
+        None,
+        ge=0.0,
+        le=1.0,
+        description="Fire threshold θ of a trained detector; None takes the calibrated one from its manifest.",
+    )
+    floor: float = Field(
+        0.35, ge=-1.0, le=1.0, description="Safety floor τ: if no candidate's evidence reaches it, nothing is demoted."
+    )
+    cut_width: float = Field(0.5, ge=0.0, description="Anomaly width κ: cut = mean + κ · sd of the evidence.")
+    absolute_cut: float | None = Field(
+        None, ge=-1.0, le=1.0, description="Cut for shortlists below `min_shortlist`; None takes the floor."
+    )
+    penalty_scale: float = Field(0.97, ge=0.0, description="Penalty scale λ of the soft penalty λ · max(0, e − cut).")
+    soft_penalty: bool = Field(True, description="Whether the soft penalty is applied at all.")
+    removal: bool = Field(True, description="Whether candidates may be removed at all.")
+    removal_fraction: float = Field(
+        0.6, ge=0.0, le=1.0, description="φ of the paper's rule: removable at or above φ · max evidence."
+    )
+    cap: int = Field(3, ge=0, description="At most this many candidates are removed (per topic with 'per_topic').")
+    min_shortlist: int = Field(4, ge=1, description="Below this many candidates the absolute rule replaces the cut.")
+    demotion: Literal["paper", "per_topic"] = Field(
+        "per_topic",
+        description="'paper': Algorithm 1, one evidence over all excluded tokens. "
+        "'per_topic': each excluded topic is demoted by itself.",
+    )
+    topic_fraction: float = Field(
+        0.95, ge=0.0, le=1.0, description="'per_topic': removable at or above this share of the topic's max evidence."
+    )
+    total_cap: int = Field(9, ge=0, description="'per_topic': at most this many removals over all topics.")
+    score_scale: Literal["sum", "mean"] = Field(
+        "sum", description="Whether the re-embedded MaxSim is a sum or a mean over query tokens."
+    )
+    guard_order: Literal["penalised", "reembedded", "frozen"] = Field(
+        "penalised", description="Ranking by which the protected candidate is the top one."
+    )
+    removed: Literal["drop", "last"] = Field(
+        "drop", description="Whether removed candidates leave the returned list or stay at its end, flagged."
+    )
+    unit: Literal["passage", "document"] = Field(
+        "passage", description="'document': a document's evidence is its best passage's; siblings are removed together."
+    )
+    mode: Literal["active", "shadow"] = Field(
+        "active", description="'shadow' returns the frozen ranking together with the verdicts."
+    )
+    on_error: Literal["raise", "frozen"] = Field(
+        "raise", description="What happens when a part fails at query time: raise, or return the frozen ranking."
+    )
+
+    def digest(self) -> str:
+        """Return a short stable hash of all settings (12 hexadecimal digits) for audit trails."""
+        payload = json.dumps(self.model_dump(mode="json"), sort_keys=True)
+        return hashlib.sha256(payload.encode()).hexdigest()[:12]

@@ -1,0 +1,209 @@
+"""The operator: from evidence to a ranking (paper, Algorithm 1).
+
+Pure tensors in, a frozen record out: no model, no text, no I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from .config import ExciseConfig
+from .errors import InvalidInputError
+from .types import Action
+
+__all__ = ["Outcome", "cut_of", "demote", "soft_penalty"]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the operator decided about a shortlist of n candidates.
+
+    Args:
+        order: indices of the candidates that stay, best first.
+        removed: indices of the removed candidates, ascending.
+        scores: final score per candidate, always finite; a removed candidate's is what it would have been.
+        penalties: what was subtracted, per candidate (≥ 0).
+        actions: per candidate.
+        deciding: index of the topic that decides about each candidate.
+        cuts: cut per topic.
+        protected: index of the protected candidate, or None when nothing was demoted.
+        demoted: whether any topic's evidence reached the floor.
+    """
+
+    order: tuple[int, ...]
+    removed: tuple[int, ...]
+    scores: tuple[float, ...]
+    penalties: tuple[float, ...]
+    actions: tuple[Action, ...]
+    deciding: tuple[int, ...]
+    cuts: tuple[float, ...]
+    protected: int | None
+    demoted: bool
+
+
+def cut_of(evidence: Tensor, config: ExciseConfig) -> float:
+    """Return the evidence above which a candidate is penalised (Algorithm 1, line 12).
+
+    Args:
+        evidence: (n,) evidence of one topic.
+        config: ``cut_width``, ``absolute_cut``, ``floor`` and ``min_shortlist`` are read.
+
+    Returns:
+        mean + κ · sd with the sample standard deviation, or the absolute cut below ``min_shortlist``.
+    """
+    if evidence.numel() >= max(config.min_shortlist, 2):
+        return float(evidence.mean() + config.cut_width * evidence.std(unbiased=True))
+    return config.floor if config.absolute_cut is None else config.absolute_cut
+
+
+def soft_penalty(evidence: Tensor, cut: float, config: ExciseConfig) -> Tensor:
+    """Return λ · max(0, e − cut) per candidate (Algorithm 1, line 13); zeros when it is switched off."""
+    if not config.soft_penalty:
+        return torch.zeros_like(evidence)
+    return config.penalty_scale * torch.relu(evidence - cut)
+
+
+def demote(
+    scores: Tensor, evidence: Tensor, config: ExciseConfig, *, eligible: Tensor | None = None
+) -> Outcome:
+    """Apply the demotion rule to a shortlist.
+
+    With ``config.demotion == "paper"`` this is Algorithm 1 from line 7 on, for the one column of
+    evidence that it knows. With ``"per_topic"`` every column is a topic with its own floor, cut and
+    removals, and a candidate's penalty is its largest over the topics.
+
+    Args:
+        scores: (n,) re-embedded MaxSim, in frozen order.
+        evidence: (n, topics) in [-1, 1], in frozen order.
+        config: the constants.
+        eligible: (n, topics) booleans; a candidate may be removed for a topic only where True.
+
+    Returns:
+        The outcome. Ties keep the frozen order.
+
+    Raises:
+        InvalidInputError: shapes do not match, a value is not finite, or "paper" got several columns.
+    """
+    n = scores.shape[0]
+    if evidence.ndim != 2 or evidence.shape[0] != n:
+        raise InvalidInputError(f"evidence has shape {tuple(evidence.shape)}; ({n}, topics) is needed.")
+    if config.demotion == "paper" and evidence.shape[1] != 1:
+        raise InvalidInputError(
+            f"demotion='paper' has one evidence over all excluded tokens, {evidence.shape[1]} columns were given."
+        )
+    for name, value in (("scores", scores), ("evidence", evidence)):
+        if not torch.isfinite(value).all():
+            raise InvalidInputError(f"{name} holds a value that is not finite; the candidates cannot be ranked.")
+    scores = scores.double()
+    evidence = evidence.double()
+    topics = evidence.shape[1]
+    if n == 0 or topics == 0:
+        return _undemoted(scores, evidence, config)
+
+    active = [t for t in range(topics) if float(evidence[:, t].max()) >= config.floor]
+    cuts = [cut_of(evidence[:, t], config) for t in range(topics)]
+    if not active:
+        return _undemoted(scores, evidence, config, cuts)
+
+    penalties = torch.zeros(n, topics, dtype=scores.dtype)
+    for t in active:
+        penalties[:, t] = soft_penalty(evidence[:, t], cuts[t], config)
+    penalty = penalties.amax(dim=1)
+    final = scores - penalty
+
+    strongest = {t: _rank(evidence[:, t])[0] for t in active}
+    protected = _protected(scores, final, set(strongest.values()), config)
+    removed = _removable(evidence, strongest, active, config, eligible)
+    removed.discard(protected)  # type: ignore[arg-type]
+
+    margins = evidence - torch.tensor(cuts, dtype=evidence.dtype)
+    inactive = [t for t in range(topics) if t not in active]
+    margins[:, inactive] = float("-inf")
+    deciding = margins.argmax(dim=1).tolist()
+    order = tuple(i for i in _rank(final) if i not in removed)
+    return Outcome(
+        order=order,
+        removed=tuple(sorted(removed)),
+        scores=tuple(final.tolist()),
+        penalties=tuple(penalty.tolist()),
+        actions=tuple(_action(i, penalty, removed, protected) for i in range(n)),
+        deciding=tuple(deciding),
+        cuts=tuple(cuts),
+        protected=protected,
+        demoted=True,
+    )
+
+
+def _rank(values: Tensor) -> list[int]:
+    """Indices by descending value; ties keep the given order."""
+    return torch.sort(values, descending=True, stable=True).indices.tolist()  # type: ignore[no-any-return]
+
+
+def _undemoted(scores: Tensor, evidence: Tensor, config: ExciseConfig, cuts: Sequence[float] = ()) -> Outcome:
+    n, topics = evidence.shape
+    return Outcome(
+        order=tuple(_rank(scores)),
+        removed=(),
+        scores=tuple(scores.tolist()),
+        penalties=(0.0,) * n,
+        actions=("reranked",) * n,
+        deciding=tuple(evidence.argmax(dim=1).tolist()) if topics and n else (0,) * n,
+        cuts=tuple(cuts),
+        protected=None,
+        demoted=False,
+    )
+
+
+def _protected(scores: Tensor, final: Tensor, strongest: set[int], config: ExciseConfig) -> int | None:
+    """The top-ranked candidate that is no topic's strongest match (Algorithm 1, line 16)."""
+    if config.guard_order == "frozen":
+        ranking = list(range(scores.shape[0]))
+    else:
+        ranking = _rank(final if config.guard_order == "penalised" else scores)
+    return next((i for i in ranking if i not in strongest), None)
+
+
+def _removable(
+    evidence: Tensor,
+    strongest: dict[int, int],
+    active: list[int],
+    config: ExciseConfig,
+    eligible: Tensor | None,
+) -> set[int]:
+    """Candidates to remove, before the guard (Algorithm 1, lines 14 to 17)."""
+    if not config.removal:
+        return set()
+    if evidence.shape[0] < config.min_shortlist:
+        if config.soft_penalty:
+            return set()
+        return {i for t, i in strongest.items() if eligible is None or bool(eligible[i, t])}
+    share = config.removal_fraction if config.demotion == "paper" else config.topic_fraction
+    chosen: list[tuple[float, int]] = []
+    for t in active:
+        column = evidence[:, t]
+        bound = share * float(column.max())
+        picks = [
+            i
+            for i in _rank(column)
+            if float(column[i]) >= bound and (eligible is None or bool(eligible[i, t]))
+        ]
+        chosen.extend((float(column[i]), i) for i in picks[: config.cap])
+    total = config.cap if config.demotion == "paper" else config.total_cap
+    out: set[int] = set()
+    for _, i in sorted(chosen, key=lambda pair: -pair[0]):
+        if len(out) >= total:
+            break
+        out.add(i)
+    return out
+
+
+def _action(i: int, penalty: Tensor, removed: set[int], protected: int | None) -> Action:
+    if i in removed:
+        return "removed"
+    if i == protected:
+        return "protected"
+    return "penalised" if float(penalty[i]) > 0.0 else "reranked"

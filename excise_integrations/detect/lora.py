@@ -1,0 +1,242 @@
+"""The trained detector: MiniLM with LoRA, a token head and a query head."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ..encode.backbone import DType, clean_text, resolve_dtype
+from ..encode.minilm import MODEL_SHA256, find_minilm
+from ..errors import InvalidInputError
+from ..types import Detection, Span
+from ..weights import Adapter, load_adapter
+from .decode import TokenScores, decode
+from .spans import wanted_part
+from .tagger import SpanTagger
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+__all__ = ["LoraDetector", "load_transformer"]
+
+_WINDOW = 510
+_STRIDE = 384
+_MAX_WINDOWS = 8
+
+
+def load_transformer(path: str | Path | None = None, *, offline: bool | None = None) -> tuple[Any, Any]:
+    """Load MiniLM and its tokenizer from verified local files.
+
+    Returns:
+        The ``transformers`` model in float32 and the fast tokenizer.
+    """
+    from transformers import AutoModel, AutoTokenizer
+
+    folder = str(find_minilm(path, offline=offline is not False))
+    model = AutoModel.from_pretrained(folder, local_files_only=True, use_safetensors=True, add_pooling_layer=False)
+    return model, AutoTokenizer.from_pretrained(folder, local_files_only=True)
+
+
+class LoraDetector:
+    """Detects excluded topics with the trained adapter (paper, section on the detector).
+
+    It fires when the query's probability is above θ, and marks the words that name each topic. It
+    needs the query alone, so one detector serves every backbone and every index. Safe among threads.
+
+    Args:
+        tagger: the network with the adapter merged in.
+        tokenizer: its fast tokenizer.
+        threshold: θ in [0, 1].
+        temperature: divides the query's logit before the sigmoid.
+        label: what stands in audit trails.
+        dtype: arithmetic.
+    """
+
+    def __init__(
+        self,
+        tagger: SpanTagger,
+        tokenizer: PreTrainedTokenizerFast,
+        *,
+        threshold: float,
+        temperature: float = 1.0,
+        label: str = "detector",
+        dtype: torch.dtype = torch.float32,
+        device: str = "cpu",
+    ) -> None:
+        if not 0.0 <= threshold <= 1.0:
+            raise InvalidInputError(f"threshold={threshold} is outside [0, 1].")
+        self.tagger = tagger.to(device=device, dtype=dtype).eval()
+        self.tokenizer = tokenizer
+        self.threshold = threshold
+        self.temperature = temperature
+        self.label: str | None = label
+        self._device = device
+        self._lock = threading.Lock()
+        self._special = frozenset(tokenizer.all_special_ids)
+
+    @classmethod
+    def from_folder(
+        cls,
+        folder: str | Path,
+        *,
+        device: str | None = None,
+        dtype: DType = "auto",
+        path: str | Path | None = None,
+        offline: bool | None = None,
+        threshold: float | None = None,
+    ) -> LoraDetector:
+        """Load a detector that ``excise train detector`` wrote.
+
+        Args:
+            folder: adapter folder.
+            device: torch device; None prefers a GPU.
+            dtype: see :func:`~excise_integrations.encode.backbone.resolve_dtype`.
+            path: a folder with the weights of MiniLM.
+            offline: whether the hub may not be asked for them.
+            threshold: θ; None takes the calibrated one from the manifest.
+
+        Raises:
+            AdapterError: the folder is damaged or was made for other weights.
+        """
+        adapter = load_adapter(folder, "detector")
+        return cls.from_adapter(
+            adapter, device=device, dtype=dtype, path=path, offline=offline, threshold=threshold
+        )
+
+    @classmethod
+    def from_adapter(
+        cls,
+        adapter: Adapter,
+        *,
+        device: str | None = None,
+        dtype: DType = "auto",
+        path: str | Path | None = None,
+        offline: bool | None = None,
+        threshold: float | None = None,
+    ) -> LoraDetector:
+        """Build a detector from a verified adapter; see :meth:`from_folder`."""
+        adapter.check_backbone("minilm", MODEL_SHA256)
+        device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+        model, tokenizer = load_transformer(path, offline=offline)
+        tagger = SpanTagger(adapter.merge_into(model), model.config.hidden_size)
+        tagger.load_heads(adapter.tensors("span_head.safetensors"))
+        manifest = adapter.manifest
+        calibrated = 0.76 if manifest.threshold is None else manifest.threshold
+        return cls(
+            tagger,
+            tokenizer,
+            threshold=calibrated if threshold is None else threshold,
+            temperature=manifest.temperature or 1.0,
+            label=adapter.label,
+            dtype=resolve_dtype(dtype, device),
+            device=device,
+        )
+
+    def detect(self, queries: Sequence[str]) -> list[Detection]:
+        """Detect the excluded topics of each query; see :class:`~excise_integrations.detect.Detector`."""
+        found: list[Detection | None] = [None] * len(queries)
+        order = sorted(range(len(queries)), key=lambda i: len(queries[i]))
+        for start in range(0, len(order), 32):
+            batch = order[start : start + 32]
+            for i, detection in zip(batch, self._detect([queries[i] for i in batch]), strict=True):
+                found[i] = detection
+        return [d for d in found if d is not None]
+
+    def _detect(self, queries: list[str]) -> list[Detection]:
+        with self._lock:
+            encoded = self.tokenizer(
+                [clean_text(q) for q in queries],
+                add_special_tokens=False,
+                return_offsets_mapping=True,
+                return_attention_mask=False,
+                verbose=False,
+            )
+        windows: list[tuple[int, list[int], list[tuple[int, int]]]] = []
+        cut = [False] * len(queries)
+        for q, (ids, offsets) in enumerate(zip(encoded["input_ids"], encoded["offset_mapping"], strict=True)):
+            parts = list(_windows(len(ids)))
+            cut[q] = len(parts) > _MAX_WINDOWS
+            for a, b in parts[:_MAX_WINDOWS]:
+                windows.append((q, ids[a:b], offsets[a:b]))
+        scores: list[float] = [0.0] * len(queries)
+        tokens: list[dict[tuple[int, int], TokenScores]] = [{} for _ in queries]
+        for start in range(0, len(windows), 32):
+            self._run(windows[start : start + 32], queries, scores, tokens)
+        return [
+            self._decide(query, scores[q], [tokens[q][at] for at in sorted(tokens[q])], cut[q])
+            for q, query in enumerate(queries)
+        ]
+
+    def _run(
+        self,
+        windows: list[tuple[int, list[int], list[tuple[int, int]]]],
+        queries: list[str],
+        scores: list[float],
+        tokens: list[dict[tuple[int, int], TokenScores]],
+    ) -> None:
+        cls_id, sep_id, pad_id = (
+            self.tokenizer.cls_token_id, self.tokenizer.sep_token_id, self.tokenizer.pad_token_id
+        )  # fmt: skip
+        length = max(len(ids) for _, ids, _ in windows) + 2
+        rows = [[cls_id, *ids, sep_id] for _, ids, _ in windows]
+        input_ids = torch.tensor([row + [pad_id] * (length - len(row)) for row in rows])
+        attention = torch.tensor([[1] * len(row) + [0] * (length - len(row)) for row in rows])
+        content = torch.zeros_like(attention, dtype=torch.bool)
+        for w, (q, _, offsets) in enumerate(windows):
+            for t, (a, b) in enumerate(offsets, start=1):
+                content[w, t] = any(c.isalnum() for c in queries[q][a:b])
+        with torch.inference_mode():
+            out = self.tagger(
+                input_ids.to(self._device), attention.to(self._device), content.to(self._device)
+            )
+            probabilities = out.tokens.softmax(dim=-1).cpu()
+            fired = torch.sigmoid(out.query / self.temperature).tolist()
+        has_content = content.any(dim=1).tolist()
+        for w, (q, _, offsets) in enumerate(windows):
+            if has_content[w]:
+                scores[q] = max(scores[q], fired[w])
+            for t, (a, b) in enumerate(offsets, start=1):
+                if a == b:
+                    continue
+                begin, inside = float(probabilities[w, t, 1]), float(1.0 - probabilities[w, t, 0])
+                old = tokens[q].get((a, b))
+                if old is None or inside > old.inside:
+                    joined = a > 0 and queries[q][a - 1].isalnum() and queries[q][a].isalnum()
+                    tokens[q][a, b] = TokenScores(a, b, begin, inside, joined)
+
+    def _decide(self, query: str, score: float, tokens: list[TokenScores], cut: bool) -> Detection:
+        warnings = (
+            (f"The query is too long to be read whole; what follows its first {len(tokens)} tokens was not read.",)
+            if cut
+            else ()
+        )
+        spans: tuple[Span, ...] = decode(query, tokens) if score > self.threshold else ()
+        return Detection(
+            fired=bool(spans),
+            confidence=score,
+            spans=spans,
+            wanted=wanted_part(query, spans),
+            warnings=warnings,
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = self.__dict__.copy()
+        del state["_lock"]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._lock = threading.Lock()
+
+
+def _windows(length: int) -> Iterator[tuple[int, int]]:
+    start = 0
+    while True:
+        yield start, min(start + _WINDOW, length)
+        if start + _WINDOW >= length:
+            return
+        start += _STRIDE

@@ -1,0 +1,407 @@
+"""A late-interaction encoder, frozen or with one adapter merged in."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import hashlib
+import json
+import string
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import BackboneError, InvalidInputError
+from .maxsim import TokenVectors
+from .minilm import MODEL_SHA256, find_minilm, sha256_file
+from .windows import LONG_CONTEXT, SHORT_CONTEXT, WindowPolicy, split_windows
+
+if TYPE_CHECKING:
+    from sentence_transformers import MultiVectorEncoder
+
+    from ..weights import Adapter
+
+__all__ = ["Backbone", "clean_text", "resolve_dtype"]
+
+DType = Literal["auto", "float32", "bfloat16"]
+_LONG_CONTEXT_TOKENS = 4096
+
+
+def resolve_dtype(dtype: DType, device: str) -> torch.dtype:
+    """Return the arithmetic of a backbone: bfloat16 where the hardware has it, unless told otherwise.
+
+    Raises:
+        InvalidInputError: ``dtype`` is not one of "auto", "float32", "bfloat16".
+    """
+    if dtype == "float32":
+        return torch.float32
+    if dtype == "bfloat16":
+        return torch.bfloat16
+    if dtype != "auto":
+        raise InvalidInputError(f"dtype={dtype!r} is not one of 'auto', 'float32', 'bfloat16'.")
+    if device.startswith("cuda"):
+        return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float32
+    if device == "cpu" and _cpu_has_bf16():
+        return torch.bfloat16
+    return torch.float32
+
+
+def _cpu_has_bf16() -> bool:
+    # Without these instructions bfloat16 is emulated and slower than float32.
+    with contextlib.suppress(OSError):
+        flags = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+        return "avx512_bf16" in flags or "amx_bf16" in flags or " bf16" in flags
+    return False
+
+
+class Backbone:
+    """Turn queries and documents into token vectors.
+
+    Use :meth:`from_pretrained`; the constructor takes an encoder that is already built.
+
+    Args:
+        encoder: a ``sentence_transformers.MultiVectorEncoder``.
+        name: what the backbone is called in manifests and reports.
+        weights_hash: sha256 that identifies its frozen weights.
+        windows: how long documents are cut; None chooses by the encoder's context.
+        dtype: arithmetic, see :func:`resolve_dtype`.
+        batch_tokens: padded tokens per document batch.
+    """
+
+    def __init__(
+        self,
+        encoder: MultiVectorEncoder,
+        *,
+        name: str,
+        weights_hash: str,
+        windows: WindowPolicy | None = None,
+        dtype: DType = "auto",
+        batch_tokens: int = 4096,
+    ) -> None:
+        device = str(encoder.device)
+        self.dtype = resolve_dtype(dtype, device)
+        self.encoder = encoder.eval().to(self.dtype)
+        self.name = name
+        self.weights_hash = weights_hash
+        self.device = device
+        self.batch_tokens = batch_tokens
+        self.adapter: str | None = None
+        self._lock = threading.Lock()
+        transformer = self._transformer
+        expansion = transformer.query_expansion
+        if expansion is not None and self.tokenizer.mask_token_id == self.tokenizer.pad_token_id:
+            # The checkpoint fills queries up with padding, which colbert-ai counts for nothing (see encode.export).
+            expansion = transformer.query_expansion = None
+        if expansion is not None and expansion["strategy"] == "fixed":
+            # "fixed" would cut a long query's exclusion off.
+            transformer.query_expansion = {**expansion, "strategy": "min"}
+        limit = transformer.max_seq_length or 512
+        if transformer.query_length is not None and transformer.query_expansion is None:
+            transformer.query_length = max(transformer.query_length, limit)
+        self.max_tokens = int(limit)
+        self.windows = windows or (LONG_CONTEXT if limit >= _LONG_CONTEXT_TOKENS else SHORT_CONTEXT)
+        if transformer.document_length is not None and transformer.document_length < limit:
+            # A Stanford checkpoint's 180 tokens would cut a 200-word window.
+            transformer.document_length = min(limit, max(transformer.document_length, self.windows.words * 2))
+
+    # --- construction -------------------------------------------------------------------
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        name_or_path: str | Path = "minilm",
+        *,
+        path: str | Path | None = None,
+        revision: str | None = None,
+        device: str | None = None,
+        dtype: DType = "auto",
+        windows: WindowPolicy | None = None,
+        offline: bool | None = None,
+        projection: Tensor | Literal["bundled"] | None = "bundled",
+    ) -> Backbone:
+        """Load a backbone.
+
+        Args:
+            name_or_path: ``"minilm"`` (the embedded default), a folder, or a hub id of any
+                checkpoint that ``MultiVectorEncoder`` loads: its own format, PyLate, or
+                Stanford ColBERT.
+            path: for ``"minilm"``, a folder with its weights.
+            revision: hub revision.
+            device: torch device; None chooses a GPU when there is one.
+            dtype: "auto", "float32" or "bfloat16".
+            windows: how long documents are cut.
+            offline: forbid the hub; None forbids it for "minilm" and for existing folders only.
+            projection: for ``"minilm"``: the bundled projection, a (dim, 384) tensor, or None.
+
+        Returns:
+            The frozen backbone.
+
+        Raises:
+            BackboneError: the checkpoint is missing, damaged, or not a late-interaction encoder.
+        """
+        from sentence_transformers import MultiVectorEncoder
+
+        device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+        if str(name_or_path) == "minilm":
+            return cls._minilm(path, device=device, dtype=dtype, windows=windows, offline=offline, projection=projection)
+        local = Path(name_or_path)
+        if local.exists() and not (local / "config.json").is_file() and not (local / "modules.json").is_file():
+            raise BackboneError(
+                f"{local} is not a checkpoint: it has neither config.json nor modules.json. Give the folder that "
+                "`MultiVectorEncoder.save_pretrained` or colbert-ai wrote."
+            )
+        if not local.exists() and (offline or _looks_like_path(str(name_or_path))):
+            raise BackboneError(
+                f"There is no checkpoint at {str(name_or_path)!r}"
+                + (" and the hub may not be asked (offline=True)." if offline else ".")
+                + " Give an existing folder, a hub id such as 'colbert-ir/colbertv2.0', or 'minilm'."
+            )
+        try:
+            encoder = MultiVectorEncoder(
+                str(name_or_path),
+                device=device,
+                revision=revision,
+                local_files_only=local.exists() or bool(offline),
+                trust_remote_code=False,
+                model_kwargs={"use_safetensors": True},
+            )
+        except Exception as error:
+            raise BackboneError(
+                f"The backbone {str(name_or_path)!r} could not be loaded: {error}. It must be a late-interaction "
+                "checkpoint with safetensors weights (MultiVectorEncoder, PyLate or Stanford ColBERT format)."
+            ) from error
+        digest = _hash_folder(local) if local.exists() else _hash_parameters(encoder)
+        return cls(encoder, name=str(name_or_path), weights_hash=digest, windows=windows, dtype=dtype)
+
+    @classmethod
+    def _minilm(
+        cls,
+        path: str | Path | None,
+        *,
+        device: str,
+        dtype: DType,
+        windows: WindowPolicy | None,
+        offline: bool | None,
+        projection: Tensor | Literal["bundled"] | None,
+    ) -> Backbone:
+        from sentence_transformers import MultiVectorEncoder
+        from sentence_transformers.base.modules import Normalize, Transformer
+        from sentence_transformers.base.modules.dense import Dense
+        from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
+
+        from ..weights import load_projection
+
+        folder = find_minilm(path, offline=offline is not False)
+        matrix = load_projection("minilm") if isinstance(projection, str) else projection
+        # A plain folder without modules.json: the encoder's own modules are chosen here.
+        transformer = Transformer(
+            str(folder), model_kwargs={"local_files_only": True}, processor_kwargs={"local_files_only": True}
+        )
+        transformer.max_seq_length = 512
+        modules: list[nn.Module] = [transformer]
+        if matrix is not None:
+            modules.append(
+                Dense(
+                    in_features=matrix.shape[1],
+                    out_features=matrix.shape[0],
+                    bias=False,
+                    activation_function=nn.Identity(),
+                    init_weight=matrix.float(),
+                    module_input_name="token_embeddings",
+                )
+            )
+        modules.append(MultiVectorMask(skiplist_words=list(string.punctuation)))
+        modules.append(Normalize(module_input_name="token_embeddings"))
+        encoder = MultiVectorEncoder(modules=modules, device=device)
+        digest = MODEL_SHA256 if matrix is None else _hash_bytes(MODEL_SHA256.encode(), matrix.float().numpy().tobytes())
+        return cls(encoder, name="minilm", weights_hash=digest, windows=windows, dtype=dtype)
+
+    def with_adapter(self, adapter: Adapter) -> Backbone:
+        """Return a copy of this backbone with a LoRA adapter merged in.
+
+        The copy shares nothing that changes, so frozen and adapted vectors can be computed by
+        many threads at once and nobody sees another's adapter.
+
+        Args:
+            adapter: a verified adapter of the task "exclusion" made for this backbone.
+
+        Raises:
+            AdapterError: the adapter was made for other weights.
+        """
+        adapter.check_backbone(self.name, self.weights_hash)
+        twin = copy.copy(self)
+        encoder = copy.deepcopy(self.encoder).float()
+        transformer = encoder[0]
+        transformer.auto_model = adapter.merge_into(transformer.auto_model)
+        twin.encoder = encoder.eval().to(self.dtype)
+        twin._lock = threading.Lock()
+        twin.adapter = adapter.label
+        return twin
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = self.__dict__.copy()
+        del state["_lock"]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._lock = threading.Lock()
+
+    # --- facts ----------------------------------------------------------------------------
+
+    @property
+    def _transformer(self) -> Any:
+        return self.encoder[0]
+
+    @property
+    def tokenizer(self) -> Any:
+        """The tokenizer; hold no reference to it across threads."""
+        return self._transformer.tokenizer
+
+    @property
+    def dim(self) -> int:
+        """Dimension of a token vector."""
+        return int(self.encoder.get_embedding_dimension())
+
+    @property
+    def label(self) -> str:
+        """Name and short weight hash, with the adapter if one is merged in."""
+        base = f"{self.name}@{self.weights_hash[:12]}"
+        return f"{base}+{self.adapter}" if self.adapter else base
+
+    # --- encoding -------------------------------------------------------------------------
+
+    def encode_queries(self, texts: Sequence[str], *, batch_size: int = 32) -> list[TokenVectors]:
+        """Encode queries at their own length, up to the model's limit.
+
+        Args:
+            texts: queries or topics, none blank.
+            batch_size: queries per forward.
+
+        Returns:
+            Token vectors with token strings and ids, in the order of ``texts``.
+        """
+        out: list[TokenVectors] = []
+        for start in range(0, len(texts), batch_size):
+            batch = list(texts[start : start + batch_size])
+            for vectors, ids in self._forward(batch, "query"):
+                tokens = tuple(self.tokenizer.convert_ids_to_tokens(ids))
+                out.append(TokenVectors(vectors, (vectors.shape[0],), tokens, tuple(ids)))
+        return out
+
+    def encode_documents(
+        self, texts: Sequence[str], *, progress: Callable[[int], None] | None = None
+    ) -> list[TokenVectors]:
+        """Encode documents in windows, in batches of like length.
+
+        Args:
+            texts: documents.
+            progress: called with the number of documents finished since the last call.
+
+        Returns:
+            Token vectors, in the order of ``texts``.
+        """
+        windows = [split_windows(text, self.windows) for text in texts]
+        flat = [(d, w) for d, parts in enumerate(windows) for w in range(len(parts))]
+        flat.sort(key=lambda at: len(windows[at[0]][at[1]]))
+        done: dict[tuple[int, int], Tensor] = {}
+        left = [len(parts) for parts in windows]
+        for batch in self._batches(flat, windows):
+            encoded = self._encode_batch([windows[d][w] for d, w in batch])
+            finished = 0
+            for (d, w), vectors in zip(batch, encoded, strict=True):
+                done[d, w] = vectors
+                left[d] -= 1
+                finished += left[d] == 0
+            if progress is not None:
+                progress(finished)
+        out = []
+        for d, parts in enumerate(windows):
+            pieces = [done.pop((d, w)) for w in range(len(parts))]
+            out.append(TokenVectors(torch.cat(pieces), tuple(p.shape[0] for p in pieces)))
+        return out
+
+    @property
+    def special_tokens(self) -> frozenset[str]:
+        """Token strings that never carry meaning: special tokens and the prompts' markers."""
+        return frozenset(self.tokenizer.all_special_tokens)
+
+    def encode_ids(self, text: str) -> list[int]:
+        """Return the vocabulary ids of a text, without special tokens."""
+        with self._lock:
+            return list(self.tokenizer(clean_text(text), add_special_tokens=False, truncation=True)["input_ids"])
+
+    def token_count(self, text: str) -> int:
+        """Return how many tokens a query has, special tokens included, before any cut."""
+        with self._lock:
+            return len(self.tokenizer(clean_text(text), truncation=False, verbose=False)["input_ids"])
+
+    def _batches(
+        self, flat: list[tuple[int, int]], windows: list[list[str]]
+    ) -> Iterator[list[tuple[int, int]]]:
+        batch: list[tuple[int, int]] = []
+        for at in flat:
+            # About 4 characters a token; the sort makes the last one the longest.
+            size = max(8, len(windows[at[0]][at[1]]) // 4)
+            if batch and (len(batch) + 1) * size > self.batch_tokens:
+                yield batch
+                batch = []
+            batch.append(at)
+        if batch:
+            yield batch
+
+    def _encode_batch(self, texts: list[str]) -> list[Tensor]:
+        try:
+            return [vectors for vectors, _ in self._forward(texts, "document")]
+        except (torch.OutOfMemoryError, MemoryError):
+            if len(texts) == 1:
+                raise
+            half = len(texts) // 2
+            return self._encode_batch(texts[:half]) + self._encode_batch(texts[half:])
+
+    def _forward(self, texts: list[str], task: Literal["query", "document"]) -> list[tuple[Tensor, list[int]]]:
+        prompt = self.encoder.prompts.get(task)
+        with self._lock:
+            # The tokenizer changes its own padding state and is not thread-safe.
+            features = self.encoder.preprocess([clean_text(t) for t in texts], prompt=prompt, task=task)
+        features = {k: v.to(self.device) if isinstance(v, Tensor) else v for k, v in features.items()}
+        with torch.inference_mode():
+            out = self.encoder(features, task=task)
+            embeddings, masks = out["token_embeddings"], out["attention_mask"].bool()
+            embeddings = nn.functional.normalize(embeddings.float(), dim=-1).to(self.dtype)
+            ids = out["input_ids"]
+            return [(embeddings[i][masks[i]].clone(), ids[i][masks[i]].tolist()) for i in range(len(texts))]
+
+
+def clean_text(text: str) -> str:
+    """Replace lone surrogates, one character each, so that every offset stays."""
+    # Tokenizers refuse lone surrogates.
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _looks_like_path(name: str) -> bool:
+    return name.startswith((".", "/", "~")) or name.count("/") > 1 or "\\" in name
+
+
+def _hash_bytes(*parts: bytes) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part)
+    return digest.hexdigest()
+
+
+def _hash_folder(folder: Path) -> str:
+    files = sorted(p for p in folder.rglob("*") if p.suffix == ".safetensors" or p.name == "config.json")
+    return _hash_bytes(*(json.dumps([str(p.relative_to(folder)), sha256_file(p)]).encode() for p in files))
+
+
+def _hash_parameters(encoder: nn.Module) -> str:
+    digest = hashlib.sha256()
+    for key, value in sorted(encoder.state_dict().items()):
+        digest.update(key.encode())
+        digest.update(value.detach().cpu().float().numpy().tobytes())
+    return digest.hexdigest()

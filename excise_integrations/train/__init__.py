@@ -1,0 +1,1 @@
+"""Training: data, detector, exclusion adapter. Never imported at query time."""
