@@ -15,32 +15,38 @@ from langchain_core.runnables.base import RunnableBindingBase
 from .errors import ExciseError, FirstStageError, InvalidInputError
 from .types import Candidate, ExciseResult
 
-__all__ = ["RetrieverStage", "candidate_ids", "to_candidates", "to_documents"]
+__all__ = ["RetrieverStage", "candidate_ids", "fill_ids", "to_candidates", "to_documents"]
 
 # Candidates need ids and LangChain documents may have none. Whoever sees this prefix gives None back.
 _POSITION = "excise-position:"
 
 
-def candidate_ids(documents: Sequence[Document], taken: Collection[str] = ()) -> list[str]:
-    """Return one id per document: its own, or a number that is not taken yet."""
-    used = {*taken, *(d.id for d in documents if d.id is not None)}
-    ids, number = [], 0
-    for document in documents:
-        if document.id is not None:
-            ids.append(document.id)
-            continue
-        while f"{_POSITION}{number}" in used:
+def fill_ids(ids: Sequence[str | None], taken: Collection[str] = ()) -> list[str]:
+    """Return the ids with a number that is not taken in place of each that is missing."""
+    used = {*taken, *(i for i in ids if i is not None)}
+    filled, number = [], 0
+    for own in ids:
+        while own is None and f"{_POSITION}{number}" in used:
             number += 1
-        ids.append(f"{_POSITION}{number}")
-        used.add(ids[-1])
-    return ids
+        filled.append(f"{_POSITION}{number}" if own is None else own)
+        used.add(filled[-1])
+    return filled
+
+
+def candidate_ids(documents: Sequence[Document], taken: Collection[str] = ()) -> list[str]:
+    """Return one id per document: its own, or a number that is not taken yet.
+
+    Raises:
+        InvalidInputError: one of them is no document.
+    """
+    for rank, document in enumerate(documents, start=1):
+        if not isinstance(document, Document):
+            raise InvalidInputError(f"The document at rank {rank} is a {type(document).__name__}, not a Document.")
+    return fill_ids([d.id for d in documents], taken)
 
 
 def to_candidates(documents: Sequence[Document]) -> list[Candidate]:
     """Return the documents as a shortlist, in their order."""
-    for rank, document in enumerate(documents, start=1):
-        if not isinstance(document, Document):
-            raise InvalidInputError(f"The document at rank {rank} is a {type(document).__name__}, not a Document.")
     ids = candidate_ids(documents)
     return [Candidate(i, d.page_content, None, d.metadata) for i, d in zip(ids, documents, strict=True)]
 

@@ -69,6 +69,8 @@ def _readable(error: ValidationError) -> InvalidInputError:
     for problem in error.errors():
         name = ".".join(str(part) for part in problem["loc"])
         message = problem["msg"].removeprefix("Value error, ")
+        if name == "first_stage":
+            message += " (any object with a fingerprint and search(query, k, *, filter=None))"
         lines.append(f"{name}={problem['input']!r}: {message}" if name else message)
     return InvalidInputError(f"{error.title} cannot be used like this. " + "; ".join(lines))
 

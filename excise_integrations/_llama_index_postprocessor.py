@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import NodeWithScore, QueryBundle
 
 from ._llama_index_nodes import KEY, candidates_of, check_nodes, matching, nodes_of
-from ._llama_index_query import read_query
+from ._llama_index_query import checked_topics, read_query
 from .config import ExciseConfig
 from .errors import InvalidInputError
 from .pipeline import Excise
@@ -45,6 +45,7 @@ class ExcisePostprocessor(BaseNodePostprocessor):
     Args:
         model: what :meth:`Excise.from_pretrained` loads.
         top_n: how many nodes to return; None returns all that are not removed.
+        exclude: excluded topics of every query that names none itself; ``[]`` switches Excise off.
         excise: a pipeline that is there already, instead of ``model``.
         config: settings, an :class:`ExciseConfig` or a mapping of its fields.
         load: further arguments of :meth:`Excise.from_pretrained`, plain JSON types.
@@ -58,6 +59,7 @@ class ExcisePostprocessor(BaseNodePostprocessor):
 
     model: str | None = Field(description="What is loaded; None stands for a pipeline of the caller's own making.")
     top_n: int | None = Field(description="How many nodes are returned; None returns all.")
+    exclude: list[str] | None = Field(description="Excluded topics of every query that names none itself.")
     load: dict[str, str | int | bool | None] = Field(description="Further arguments of Excise.from_pretrained.")
     config: ExciseConfig = Field(description="The settings.")
     _excise: Excise | None = PrivateAttr(default=None)
@@ -67,6 +69,7 @@ class ExcisePostprocessor(BaseNodePostprocessor):
         model: str | Path | None = "minilm",
         *,
         top_n: int | None = None,
+        exclude: Sequence[str] | None = None,
         excise: Excise | None = None,
         config: ExciseConfig | Mapping[str, Any] | None = None,
         load: Mapping[str, Any] | None = None,
@@ -92,6 +95,7 @@ class ExcisePostprocessor(BaseNodePostprocessor):
         values: dict[str, Any] = {
             "model": model,
             "top_n": top_n,
+            "exclude": checked_topics(exclude),
             "load": arguments,
             "config": excise.config if excise is not None else _config(fields),
             "callback_manager": callback_manager or CallbackManager(),
@@ -146,7 +150,8 @@ class ExcisePostprocessor(BaseNodePostprocessor):
         shortlist = matching(nodes, request.filters)
         if any(n.node.metadata.get(KEY, {}).get("fired") for n in shortlist):
             logger.warning("These nodes were re-ranked by Excise before; a second pass removes more than needed.")
-        result = self.excise.rerank(request.text, candidates_of(shortlist), k=self.top_n, exclude=request.exclude)
+        topics = self.exclude if request.exclude is None else request.exclude
+        result = self.excise.rerank(request.text, candidates_of(shortlist), k=self.top_n, exclude=topics)
         return nodes_of(result, {n.node.node_id: n.node for n in shortlist})
 
     def __reduce__(self) -> tuple[Any, ...]:

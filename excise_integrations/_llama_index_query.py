@@ -16,7 +16,7 @@ from llama_index.core.vector_stores import FilterCondition, FilterOperator, Meta
 from .detect.spans import caller_detection
 from .errors import InvalidInputError
 
-__all__ = ["ExciseQuery", "Request", "equalities", "excluding", "flat", "read_query"]
+__all__ = ["ExciseQuery", "Request", "checked_topics", "equalities", "excluding", "flat", "read_query"]
 
 
 class _QueryText(str):
@@ -73,7 +73,7 @@ class ExciseQuery(QueryBundle):
     )
 
     def __post_init__(self) -> None:
-        self.exclude = _checked_topics(self.exclude)
+        self.exclude = checked_topics(self.exclude)
         _check_filters(self.filters)
         if isinstance(self.query_str, str):
             self.query_str = _QueryText(str(self.query_str), self.exclude, self.filters)
@@ -114,7 +114,7 @@ def excluding(exclude: Sequence[str] | None, *, filters: MetadataFilters | None 
     """
     _check_filters(filters)
     outer = _AROUND.get() or Request("")
-    topics = _checked_topics(exclude)
+    topics = checked_topics(exclude)
     token = _AROUND.set(
         Request("", outer.exclude if topics is None else topics, outer.filters if filters is None else filters)
     )
@@ -148,7 +148,8 @@ def _without_tool_frame(text: str) -> str:
     return given if keyword in ("", given) else f"{given} {keyword}".strip()
 
 
-def _checked_topics(exclude: Sequence[str] | None) -> list[str] | None:
+def checked_topics(exclude: Sequence[str] | None) -> list[str] | None:
+    """Return the topics as a list, or raise :class:`InvalidInputError` naming what is none."""
     if exclude is None:
         return None
     if not isinstance(exclude, str):

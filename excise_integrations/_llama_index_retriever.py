@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from llama_index.core.schema import (
 from llama_index.core.settings import Settings
 
 from ._llama_index_nodes import check_base_nodes, grouping, nodes_of
-from ._llama_index_query import equalities, read_query
+from ._llama_index_query import checked_topics, equalities, read_query
 from ._llama_index_stage import RetrieverStage, add_nodes, changeable
 from .errors import InvalidInputError
 from .first_stage.base import FirstStage
@@ -35,8 +36,8 @@ __all__ = ["ExciseRetriever"]
 class ExciseRetriever(BaseRetriever):
     """Retrieve, and obey what the query does not want.
 
-    The shortlist comes from a first stage or from any LlamaIndex retriever, which is asked for ``config.k``
-    nodes. When nothing is excluded, the nodes are exactly the shortlist's top ones, in its order and with its
+    The shortlist comes from a first stage or from any LlamaIndex retriever, which is asked for the whole of
+    it (100 nodes). When nothing is excluded, the nodes are exactly the shortlist's top ones, in its order and with its
     scores. ``retrieve`` takes a string, a ``QueryBundle`` or an :class:`ExciseQuery`; how an exclusion gets
     past query rewriting is told there and in :func:`excluding`. HyDE's hypothetical documents steer a
     ``base_retriever`` that embeds them; a first stage searches the query's own text.
@@ -45,8 +46,13 @@ class ExciseRetriever(BaseRetriever):
         first_stage: where the shortlist comes from; this or ``base_retriever``.
         base_retriever: any LlamaIndex retriever; it is not changed.
         excise: the pipeline; None loads ``model``.
-        model: what :meth:`Excise.from_pretrained` loads when ``excise`` is None.
+        model: what :meth:`Excise.from_pretrained` loads when ``excise`` is None; None is the first stage's
+            own checkpoint, else the embedded default.
         similarity_top_k: how many nodes to return, at least 1.
+        k: the same under its shorter name; it wins.
+        shortlist: how many the first stage is asked for (more, if ``similarity_top_k`` needs it); None takes
+            ``excise.config.k``.
+        exclude: excluded topics of every query that names none itself; ``[]`` switches Excise off.
         callback_manager, object_map, objects, verbose: as for every LlamaIndex retriever.
         **settings: with ``excise``, fields of :class:`ExciseConfig` that replace its own; without, also the
             other arguments of :meth:`Excise.from_pretrained` (``detector``, ``device``, …).
@@ -63,6 +69,9 @@ class ExciseRetriever(BaseRetriever):
         excise: Excise | None = None,
         model: str | Path | None = None,
         similarity_top_k: int = 10,
+        k: int | None = None,
+        shortlist: int | None = None,
+        exclude: Sequence[str] | None = None,
         callback_manager: CallbackManager | None = None,
         object_map: dict[str, Any] | None = None,
         objects: list[IndexNode] | None = None,
@@ -75,10 +84,13 @@ class ExciseRetriever(BaseRetriever):
             raise InvalidInputError(f"first_stage={first_stage!r} has no search(query, k, *, filter) and fingerprint.")
         if base_retriever is not None and not isinstance(base_retriever, BaseRetriever):
             raise InvalidInputError(f"base_retriever={base_retriever!r} is not a LlamaIndex BaseRetriever.")
-        self.similarity_top_k = similarity_top_k
+        self.similarity_top_k = similarity_top_k if k is None else k
+        self.exclude = checked_topics(exclude)
         self.first_stage = first_stage
         self.base_retriever = base_retriever
-        self.excise = _pipeline(excise, model, settings)
+        # An index knows the checkpoint that its vectors come from; only that one compares with them.
+        own = getattr(first_stage, "checkpoint", None) if excise is None and model is None else None
+        self.excise = _pipeline(excise, own or model, settings if shortlist is None else {**settings, "k": shortlist})
         self._nodes: dict[str, BaseNode] = {}
         super().__init__(callback_manager=callback_manager, object_map=object_map, objects=objects, verbose=verbose)
 
@@ -104,9 +116,8 @@ class ExciseRetriever(BaseRetriever):
         metadatas: Sequence[Mapping[str, Any]] | None = None,
         excise: Excise | None = None,
         model: str | Path | None = None,
-        similarity_top_k: int = 10,
         progress: bool = True,
-        **settings: Any,
+        **keywords: Any,
     ) -> ExciseRetriever:
         """Encode texts and search them in memory: no index is needed.
 
@@ -114,41 +125,34 @@ class ExciseRetriever(BaseRetriever):
             texts: passages, none blank.
             ids: one unique id per text, the nodes' ids; None numbers them.
             metadatas: one mapping per text; ``document_id`` in it groups passages of one document.
-            excise, model, similarity_top_k, **settings: see the class.
             progress: whether a progress bar is shown.
+            excise, model, **keywords: ``similarity_top_k`` and the other arguments of the class.
         """
         from .first_stage.memory import MemoryFirstStage
 
-        excise = _pipeline(excise, model, settings)
+        own = {name: keywords.pop(name) for name in list(keywords) if name in _OWN}
+        excise = _pipeline(excise, model, keywords)
         stage = MemoryFirstStage.from_texts(
             texts, ids=ids, metadatas=metadatas, backbone=excise.backbone, progress=progress
         )
-        return cls(first_stage=stage, excise=excise, similarity_top_k=similarity_top_k)
+        return cls(first_stage=stage, excise=excise, **own)
 
     @classmethod
-    def from_nodes(
-        cls,
-        nodes: Sequence[BaseNode],
-        *,
-        excise: Excise | None = None,
-        model: str | Path | None = None,
-        similarity_top_k: int = 10,
-        progress: bool = True,
-        **settings: Any,
-    ) -> ExciseRetriever:
+    def from_nodes(cls, nodes: Sequence[BaseNode], *, progress: bool = True, **keywords: Any) -> ExciseRetriever:
         """Encode nodes and search them in memory; copies of these nodes are what ``retrieve`` returns.
 
         Args:
             nodes: nodes with unique ids; what is encoded is their text as an embedding model sees it.
-            excise, model, similarity_top_k, progress, **settings: as in :meth:`from_texts`.
+            progress, **keywords: as in :meth:`from_texts`.
         """
         check_base_nodes(nodes)
         retriever = cls.from_texts(
             [node.get_content(metadata_mode=MetadataMode.EMBED) for node in nodes],
             ids=[node.node_id for node in nodes],
             metadatas=[{**grouping(node), **node.metadata} for node in nodes],
-            excise=excise, model=model, similarity_top_k=similarity_top_k, progress=progress, **settings,
-        )  # fmt: skip
+            progress=progress,
+            **keywords,
+        )
         retriever._nodes = {node.node_id: node for node in nodes}
         return retriever
 
@@ -158,11 +162,8 @@ class ExciseRetriever(BaseRetriever):
         documents: Sequence[Document],
         *,
         transformations: Sequence[TransformComponent] | None = None,
-        excise: Excise | None = None,
-        model: str | Path | None = None,
-        similarity_top_k: int = 10,
         progress: bool = True,
-        **settings: Any,
+        **keywords: Any,
     ) -> ExciseRetriever:
         """Cut documents into nodes and search them in memory.
 
@@ -170,7 +171,7 @@ class ExciseRetriever(BaseRetriever):
             documents: LlamaIndex documents, none without text.
             transformations: what cuts them, as for LlamaIndex's indexes; None takes
                 ``Settings.transformations``, ``[]`` keeps every document whole.
-            excise, model, similarity_top_k, progress, **settings: as in :meth:`from_texts`.
+            progress, **keywords: as in :meth:`from_texts`.
         """
         check_base_nodes(documents)
         for document in documents:
@@ -178,9 +179,7 @@ class ExciseRetriever(BaseRetriever):
                 raise InvalidInputError(f"The document {document.node_id!r} has no text; drop it or give its text.")
         steps = Settings.transformations if transformations is None else transformations
         nodes = run_transformations(list(documents), list(steps), in_place=False, show_progress=False)
-        return cls.from_nodes(
-            nodes, excise=excise, model=model, similarity_top_k=similarity_top_k, progress=progress, **settings
-        )
+        return cls.from_nodes(nodes, progress=progress, **keywords)
 
     @classmethod
     def from_ragatouille(
@@ -189,10 +188,7 @@ class ExciseRetriever(BaseRetriever):
         *,
         checkpoint: str | Path | None = None,
         one_per_document: bool = False,
-        excise: Excise | None = None,
-        model: str | Path | None = None,
-        similarity_top_k: int = 10,
-        **settings: Any,
+        **keywords: Any,
     ) -> ExciseRetriever:
         """Search a RAGatouille index; the nodes' ids are passage ids, ``document_id`` is in their metadata.
 
@@ -200,8 +196,8 @@ class ExciseRetriever(BaseRetriever):
             index: the index folder, or a ``RAGPretrainedModel`` that has loaded or built one.
             checkpoint: where the checkpoint that built the index is now, if it was moved.
             one_per_document: return each document's best passage only.
-            excise, model: the pipeline; by default the index's own checkpoint is its backbone.
-            similarity_top_k, **settings: see the class.
+            **keywords: ``similarity_top_k`` and the other arguments of the class; without ``excise`` and
+                ``model``, the index's own checkpoint is the backbone.
 
         Raises:
             MissingExtraError: RAGatouille is not installed.
@@ -212,9 +208,7 @@ class ExciseRetriever(BaseRetriever):
         on_disk = isinstance(index, (str, Path))
         opened = RagatouilleFirstStage.from_index if on_disk else RagatouilleFirstStage.from_model
         stage = opened(index, checkpoint=checkpoint, one_per_document=one_per_document)
-        if excise is None and model is None:
-            model = stage.checkpoint
-        return cls(first_stage=stage, excise=excise, model=model, similarity_top_k=similarity_top_k, **settings)
+        return cls(first_stage=stage, **keywords)
 
     # --- change ---------------------------------------------------------------------------
 
@@ -277,12 +271,16 @@ class ExciseRetriever(BaseRetriever):
 
     def _asked(self, bundle: QueryBundle) -> tuple[str, FirstStage, Mapping[str, BaseNode], dict[str, Any]]:
         request = read_query(bundle)
-        keywords: dict[str, Any] = {"k": self.similarity_top_k, "exclude": request.exclude}
+        topics = self.exclude if request.exclude is None else request.exclude
+        keywords: dict[str, Any] = {"k": self.similarity_top_k, "exclude": topics}
         if self.base_retriever is not None:
             stage = RetrieverStage(self.base_retriever, bundle, request.filters)
             return request.text, stage, stage.nodes, keywords
         assert self.first_stage is not None
         return request.text, self.first_stage, self._nodes, {**keywords, "filter": equalities(request.filters)}
+
+
+_OWN = frozenset(inspect.signature(ExciseRetriever).parameters) - {"first_stage", "base_retriever", "settings"}
 
 
 def _bundle(query: QueryType) -> QueryBundle:

@@ -17,6 +17,8 @@ from .types import Action
 
 __all__ = ["Outcome", "cut_of", "demote", "soft_penalty"]
 
+_ROUNDING = 1e-9
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -28,7 +30,8 @@ class Outcome:
         scores: final score per candidate, always finite; a removed candidate's is what it would have been.
         penalties: what was subtracted, per candidate (≥ 0).
         actions: per candidate.
-        deciding: index of the topic that decides about each candidate.
+        deciding: index of the topic that decides about each candidate: for a removed one the topic that
+            removed it, otherwise the topic whose cut its evidence exceeds most.
         cuts: cut per topic.
         protected: index of the protected candidate, or None when nothing was demoted.
         demoted: whether any topic's evidence reached the floor.
@@ -64,7 +67,9 @@ def soft_penalty(evidence: Tensor, cut: float, config: ExciseConfig) -> Tensor:
     """Return λ · max(0, e − cut) per candidate (Algorithm 1, line 13); zeros when it is switched off."""
     if not config.soft_penalty:
         return torch.zeros_like(evidence)
-    return config.penalty_scale * torch.relu(evidence - cut)
+    excess = torch.relu(evidence - cut)
+    # The mean of equal values can lie a rounding error below them; flat evidence must penalise nobody.
+    return config.penalty_scale * torch.where(excess > _ROUNDING, excess, torch.zeros_like(excess))
 
 
 def demote(
@@ -117,12 +122,15 @@ def demote(
 
     strongest = {t: _rank(evidence[:, t])[0] for t in active}
     protected = _protected(scores, final, set(strongest.values()), config)
-    removed = _removable(evidence, strongest, active, config, eligible)
-    removed.discard(protected)  # type: ignore[arg-type]
+    chosen = _removable(evidence, strongest, active, config, eligible)
+    removed = {i: by for i, by in chosen.items() if i != protected}
 
     margins = evidence - torch.tensor(cuts, dtype=evidence.dtype)
     inactive = [t for t in range(topics) if t not in active]
     margins[:, inactive] = float("-inf")
+    for i, by in removed.items():
+        # The verdict names the topic that removed a candidate, even where another one penalises it more.
+        margins[i, [t for t in range(topics) if t not in by]] = float("-inf")
     deciding = margins.argmax(dim=1).tolist()
     order = tuple(i for i in _rank(final) if i not in removed)
     return Outcome(
@@ -130,7 +138,7 @@ def demote(
         removed=tuple(sorted(removed)),
         scores=tuple(final.tolist()),
         penalties=tuple(penalty.tolist()),
-        actions=tuple(_action(i, penalty, removed, protected) for i in range(n)),
+        actions=tuple(_action(i, penalty, set(removed), protected) for i in range(n)),
         deciding=tuple(deciding),
         cuts=tuple(cuts),
         protected=protected,
@@ -173,32 +181,27 @@ def _removable(
     active: list[int],
     config: ExciseConfig,
     eligible: Tensor | None,
-) -> set[int]:
-    """Candidates to remove, before the guard (Algorithm 1, lines 14 to 17)."""
+) -> dict[int, set[int]]:
+    """Candidates to remove before the guard, each with the topics that ask for it (Algorithm 1, lines 14 to 17)."""
     if not config.removal:
-        return set()
-    if evidence.shape[0] < config.min_shortlist:
-        if config.soft_penalty:
-            return set()
-        return {i for t, i in strongest.items() if eligible is None or bool(eligible[i, t])}
+        return {}
+    small = evidence.shape[0] < config.min_shortlist
+    if small and config.soft_penalty:
+        return {}
     share = config.removal_fraction if config.demotion == "paper" else config.topic_fraction
-    chosen: list[tuple[float, int]] = []
+    picks: list[tuple[float, int, int]] = []
     for t in active:
         column = evidence[:, t]
         bound = share * float(column.max())
-        picks = [
-            i
-            for i in _rank(column)
-            if float(column[i]) >= bound and (eligible is None or bool(eligible[i, t]))
-        ]
-        chosen.extend((float(column[i]), i) for i in picks[: config.cap])
+        asked = [strongest[t]] if small else [i for i in _rank(column) if float(column[i]) >= bound]
+        allowed = [i for i in asked if eligible is None or bool(eligible[i, t])]
+        picks.extend((float(column[i]), i, t) for i in allowed[: config.cap])
     total = config.cap if config.demotion == "paper" else config.total_cap
-    out: set[int] = set()
-    for _, i in sorted(chosen, key=lambda pair: -pair[0]):
-        if len(out) >= total:
-            break
-        out.add(i)
-    return out
+    chosen: dict[int, set[int]] = {}
+    for _, i, t in sorted(picks, key=lambda pick: -pick[0]):
+        if i in chosen or len(chosen) < total:
+            chosen.setdefault(i, set()).add(t)
+    return chosen
 
 
 def _action(i: int, penalty: Tensor, removed: set[int], protected: int | None) -> Action:

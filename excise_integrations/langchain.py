@@ -38,7 +38,7 @@ from langchain_core.runnables import Runnable, RunnableConfig
 from pydantic import Field, StrictInt, model_validator
 
 from ._langchain_compressor import ExciseCompressor
-from ._langchain_documents import RetrieverStage, candidate_ids, to_documents
+from ._langchain_documents import RetrieverStage, candidate_ids, fill_ids, to_documents
 from ._langchain_exclude import excluding, requested_topics
 from ._langchain_settings import CONFIG, Settings, adispatch, dispatch
 from .errors import InvalidInputError
@@ -107,14 +107,17 @@ class ExciseRetriever(Settings, BaseRetriever):
         Raises:
             InvalidInputError: a blank text, a repeated id, lists of different lengths, or a bad field.
         """
-        for name, values in (("ids", ids), ("metadatas", metadatas)):
-            if values is not None and len(values) != len(texts):
-                raise InvalidInputError(f"There are {len(texts)} texts but {len(values)} {name}; give one per text.")
-        documents = [
-            Document(id=ids[i] if ids else None, page_content=text, metadata=dict(metadatas[i]) if metadatas else {})
-            for i, text in enumerate(texts)
-        ]
-        return cls.from_documents(documents, excise=excise, progress=progress, **fields)
+        from .first_stage.memory import MemoryFirstStage
+
+        excise = excise or Excise.from_pretrained()
+        stage = MemoryFirstStage.from_texts(
+            texts,
+            ids=fill_ids([None] * len(texts)) if ids is None else ids,
+            metadatas=metadatas,
+            backbone=excise.backbone,
+            progress=progress,
+        )
+        return cls(first_stage=stage, excise=excise, **fields)
 
     @classmethod
     def from_documents(
@@ -126,17 +129,9 @@ class ExciseRetriever(Settings, BaseRetriever):
             documents: documents; their ids and metadata come back with them.
             excise, progress, **fields: as in :meth:`from_texts`.
         """
-        from .first_stage.memory import MemoryFirstStage
-
-        excise = excise or Excise.from_pretrained()
-        stage = MemoryFirstStage.from_texts(
-            [d.page_content for d in documents],
-            ids=candidate_ids(documents),
-            metadatas=[d.metadata for d in documents],
-            backbone=excise.backbone,
-            progress=progress,
-        )
-        return cls(first_stage=stage, excise=excise, **fields)
+        ids = candidate_ids(documents)
+        texts, metadatas = [d.page_content for d in documents], [d.metadata for d in documents]
+        return cls.from_texts(texts, ids=ids, metadatas=metadatas, excise=excise, progress=progress, **fields)
 
     @classmethod
     def from_ragatouille(

@@ -31,7 +31,7 @@ def documents() -> tuple[list[str], list[str], list[dict[str, Any]]]:
     chapters = ["its springs in the snow", "the boats on it", "fish and fishing", "the bridges of the towns", "its delta"]
     texts.append(
         " ".join(
-            f"Chapter {number} on the river tells of {chapter}. " + f"Much is known about {chapter} of this river. " * 12
+            f"Chapter {number} on the river tells of {chapter}. " + f"Much is known about {chapter} of this river. " * 3
             for number, chapter in enumerate(chapters, start=1)
         )
     )
@@ -71,7 +71,14 @@ def build(folder: Path) -> RagatouilleIndex:
     checkpoint = export_minilm(folder / "checkpoint", projection=projection())
     texts, ids, metadata = documents()
     model = RAGPretrainedModel.from_pretrained(str(checkpoint), verbose=0, index_root=str(folder / "root"))
-    path = model.index(texts, document_ids=ids, document_metadatas=metadata, index_name="articles", overwrite_index=False)
+    path = model.index(
+        texts,
+        document_ids=ids,
+        document_metadatas=metadata,
+        index_name="articles",
+        max_document_length=64,
+        overwrite_index=False,
+    )
     return RagatouilleIndex(Path(path), checkpoint)
 
 

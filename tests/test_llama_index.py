@@ -170,11 +170,20 @@ def test_the_callers_topics_win_and_an_empty_list_switches_off(retriever: Excise
     assert "cat" not in ids(retriever.retrieve(ExciseQuery(NOT_CATS)))
 
 
+def test_topics_can_stand_for_every_query(stage: MemoryFirstStage, excise_rules: Excise) -> None:
+    standing = ExciseRetriever(first_stage=stage, excise=excise_rules, similarity_top_k=5, exclude=["rabbits"])
+    assert "rabbit" not in ids(standing.retrieve(WANTED))
+    assert "rabbit" in ids(standing.retrieve(ExciseQuery(WANTED, exclude=[])))
+    with excluding(["hamsters"]):
+        assert "rabbit" in ids(standing.retrieve(WANTED))
+
+
 def test_it_returns_exactly_the_number_asked_for(stage: MemoryFirstStage, excise_rules: Excise) -> None:
     three = ExciseRetriever(first_stage=stage, excise=excise_rules, similarity_top_k=3)
     assert len(three.retrieve(NOT_CATS)) == 3
     three.similarity_top_k = 50
     assert len(three.retrieve(NOT_CATS)) == 7
+    assert len(ExciseRetriever(first_stage=stage, excise=excise_rules, k=2).retrieve(NOT_CATS)) == 2
 
 
 def test_filters_reach_the_first_stage(retriever: ExciseRetriever) -> None:
@@ -271,8 +280,9 @@ def test_a_blank_query_is_refused(retriever: ExciseRetriever, query: str) -> Non
 def test_from_texts_needs_nothing_else(excise_rules: Excise) -> None:
     texts = ["Cats hunt mice.", "Dogs guard houses.", "Parrots can talk."]
     retriever = ExciseRetriever.from_texts(
-        texts, metadatas=[{"n": i} for i in range(3)], excise=excise_rules, similarity_top_k=2, progress=False
+        texts, metadatas=[{"n": i} for i in range(3)], excise=excise_rules, k=2, removal=False, progress=False
     )
+    assert retriever.excise.config.removal is False
     found = retriever.retrieve("who catches mice?")
     assert (found[0].node_id, found[0].node.get_content(), found[0].metadata["n"]) == ("0", texts[0], 0)
     assert len(found) == 2
@@ -393,6 +403,9 @@ def test_settings_replace_those_of_a_given_pipeline(stage: MemoryFirstStage, exc
         ({"base_retriever": "index"}, "base_retriever='index'"),
         ({"first_stage": True, "similarity_top_k": 0}, "similarity_top_k=0"),
         ({"first_stage": True, "similarity_top_k": True}, "similarity_top_k=True"),
+        ({"first_stage": True, "k": 0}, "similarity_top_k=0"),
+        ({"first_stage": True, "shortlist": 0}, "greater than or equal to 1"),
+        ({"first_stage": True, "exclude": "cats"}, r"\['cats'\]"),
         ({"first_stage": True, "colour": "red"}, "colour"),
         ({"first_stage": True, "removed": "never"}, "never"),
         ({"first_stage": True, "model": "minilm"}, "model='minilm' and excise"),
@@ -439,7 +452,7 @@ def test_any_retriever_makes_the_shortlist(nodes: list[NodeWithScore], excise_ru
 
 
 def test_only_the_top_of_a_longer_list_is_the_shortlist(nodes: list[NodeWithScore], excise_rules: Excise) -> None:
-    retriever = ExciseRetriever(base_retriever=Fixed(nodes), excise=excise_rules, similarity_top_k=3, k=3, total_cap=0)
+    retriever = ExciseRetriever(base_retriever=Fixed(nodes), excise=excise_rules, k=3, shortlist=3, total_cap=0)
     assert len(retriever.explain(NOT_CATS).verdicts) == 3
 
 
@@ -521,6 +534,8 @@ def test_excluding_holds_inside_its_block_only(retriever: ExciseRetriever) -> No
             inner = ids(retriever.retrieve(WANTED))
             assert "rabbit" in inner
             assert not {"hamster", "goldfish"} & set(inner)
+        with excluding(None, filters=only("legs", "0")):
+            assert retriever.explain(WANTED).detection.source == "caller"
         # The query itself knows best.
         assert {"rabbit"} < set(ids(retriever.retrieve(ExciseQuery(WANTED, exclude=[]))))
     assert "rabbit" in ids(retriever.retrieve(WANTED))
@@ -727,14 +742,14 @@ def loads(monkeypatch: pytest.MonkeyPatch, excise_rules: Excise) -> list[tuple[s
 def test_heavy_parts_are_loaded_at_first_use(
     nodes: list[NodeWithScore], loads: list[tuple[str, dict[str, Any]]]
 ) -> None:
-    made = ExcisePostprocessor("minilm", top_n=3, detector="rules", removed="last")
+    made = ExcisePostprocessor("minilm", top_n=3, exclude=["cats"], detector="rules", removed="last")
     data = json.loads(json.dumps(made.to_dict()))
     twins = [made, ExcisePostprocessor.from_dict(data), pickle.loads(pickle.dumps(made)), copy.deepcopy(made)]
     assert loads == []
     for twin in twins:
         assert twin.to_dict() == made.to_dict()
         assert len(twin.postprocess_nodes(nodes, query_str=NOT_CATS)) == 3
-        twin.postprocess_nodes(nodes, query_str=NOT_CATS)
+        assert "cat" not in ids(twin.postprocess_nodes(nodes, query_str=WANTED))
         assert twin.excise.config.removed == "last"
     assert [(name, arguments["detector"]) for name, arguments in loads] == [("minilm", "rules")] * 4
 

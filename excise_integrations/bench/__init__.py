@@ -1,7 +1,40 @@
 """Measuring: suites, metrics and evaluation. Never imported at query time."""
 
-from .evaluate import SuiteResult, evaluate_suite
-from .queries import evaluate_queries
-from .suites import Query, Suite, load_queries, load_suite
+from __future__ import annotations
 
-__all__ = ["Query", "Suite", "SuiteResult", "evaluate_queries", "evaluate_suite", "load_queries", "load_suite"]
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .evaluate import SuiteResult, evaluate_suite
+    from .queries import evaluate_queries
+    from .suites import Query, Suite, load_queries, load_suite, load_suites
+
+_HOMES = {
+    "Query": "suites",
+    "Suite": "suites",
+    "SuiteResult": "evaluate",
+    "evaluate_queries": "queries",
+    "evaluate_suite": "evaluate",
+    "load_queries": "suites",
+    "load_suite": "suites",
+    "load_suites": "suites",
+}
+
+__all__ = [
+    "Query",
+    "Suite",
+    "SuiteResult",
+    "evaluate_queries",
+    "evaluate_suite",
+    "load_queries",
+    "load_suite",
+    "load_suites",
+]
+
+
+def __getattr__(name: str) -> Any:
+    # Lazily: the command line lists its commands without loading torch.
+    if name in _HOMES:
+        return getattr(import_module(f".{_HOMES[name]}", __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

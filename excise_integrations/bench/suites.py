@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 from ..errors import SuiteError
 from ..types import Candidate
 
-__all__ = ["Query", "Suite", "load_corpus", "load_queries", "load_suite"]
+__all__ = ["Query", "Suite", "load_corpus", "load_queries", "load_suite", "load_suites"]
 
 
 @dataclass(frozen=True)
@@ -91,6 +91,19 @@ def load_suite(folder: str | Path, split: str = "dev") -> Suite:
         qrels=qrels,
         warnings=tuple(warnings),
     )
+
+
+def load_suites(folders: Sequence[str | Path], split: str = "dev") -> list[Suite]:
+    """Load suites that are reported together.
+
+    Raises:
+        SuiteError: two folders have the same name, or as :func:`load_suite`.
+    """
+    names = [Path(folder).resolve().name for folder in folders]
+    for name in names:
+        if names.count(name) > 1:
+            raise SuiteError(f"Two suites are called {name!r}; results are keyed by the folder's name.")
+    return [load_suite(folder, split) for folder in folders]
 
 
 def load_corpus(path: Path) -> tuple[list[Candidate], set[str], list[str]]:

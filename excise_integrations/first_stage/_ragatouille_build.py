@@ -24,7 +24,10 @@ from ._ragatouille_swap import locked, staging_folder, swap
 __all__ = ["Passages", "rebuild", "replace_index", "split_texts"]
 
 _CODEC_FILES = ("centroids.pt", "buckets.pt", "avg_residual.pt")
-_FAITHFUL = 0.98  # mean cosine above which the old centroids serve new passages as well
+# The old centroids serve new passages as well where these lose no more by compression than a token's vector may, or
+# little more than the old passages do.
+_FAITHFUL = 0.98
+_LITTLE = 0.01
 _KMEANS_UP_TO = 75_000
 
 
@@ -135,7 +138,7 @@ def _write_from_vectors(
             # Indexes hold half precision.
             packed = ranker.codec.compress(fresh.half() if ranker.use_gpu else fresh.half().float())
             faithful = float((ranker.codec.decompress(packed).float().cpu() * fresh).sum(-1).mean())
-        if faithful < _FAITHFUL:
+        if faithful < min(_FAITHFUL, searcher.fidelity - _LITTLE):
             return False
         codes.append(packed.codes)
         residuals.append(packed.residuals)

@@ -68,7 +68,7 @@ class IndexSearcher:
         self._config = searcher.config
         self._limit = int(self.checkpoint.bert.config.max_position_embeddings) - 4
         self._check_ids()
-        self.exact = self._check_encoder(checkpoint)
+        self.fidelity = self._check_encoder(checkpoint)
 
     def __len__(self) -> int:
         return len(self.files.texts)
@@ -84,10 +84,15 @@ class IndexSearcher:
                 f"with RagatouilleFirstStage.repair({str(self.files.folder)!r})."
             )
 
-    def _check_encoder(self, checkpoint: Path) -> bool:
-        """Return whether the stored vectors are as good as the checkpoint's own."""
+    @property
+    def exact(self) -> bool:
+        """Whether the stored vectors are as good as the checkpoint's own."""
+        return self.fidelity >= _EXACT_ENOUGH
+
+    def _check_encoder(self, checkpoint: Path) -> float:
+        """Return the mean cosine between stored vectors and the checkpoint's own; 0 where tokens were pooled."""
         if int(self.files.config.get("pool_factor") or 1) > 1:
-            return False
+            return 0.0
         step = max(1, len(self) // _SAMPLE)
         pids = list(range(0, len(self), step))[:_SAMPLE]
         fresh, lengths = self.encode([self.files.texts[pid] for pid in pids])
@@ -100,7 +105,7 @@ class IndexSearcher:
                 + (f"their vectors agree by {cosine:.2f} only. " if same else "their token counts differ. ")
                 + "Name the right one with checkpoint=."
             )
-        return cosine >= _EXACT_ENOUGH
+        return cosine
 
     # --- vectors ----------------------------------------------------------------------------
 

@@ -23,9 +23,8 @@ from ..weights import Adapter, save_adapter
 from .checkpoint import load_checkpoint, save_checkpoint
 from .examples import Example, digest
 
-__all__ = ["DetectorRecipe", "train_detector"]
+__all__ = ["DetectorRecipe", "lora_targets", "peft_config_json", "train_detector"]
 
-TARGETS = ["query", "key", "value", "attention.output.dense", "intermediate.dense", "output.dense"]
 
 
 @dataclass(frozen=True)
@@ -98,9 +97,8 @@ def train_detector(
     if not examples:
         raise InvalidInputError("There is no training example.")
     torch.manual_seed(recipe.seed)
-    rng = random.Random(recipe.seed)
     model, tokenizer = load_transformer(path)
-    lora = LoraConfig(r=recipe.rank, lora_alpha=2 * recipe.rank, lora_dropout=0.05, target_modules=TARGETS)
+    lora = LoraConfig(r=recipe.rank, lora_alpha=2 * recipe.rank, lora_dropout=0.05, target_modules=lora_targets(model))
     wrapped = get_peft_model(model, lora)
     tagger = SpanTagger(wrapped, model.config.hidden_size)
     data = [_encode(e, tokenizer, recipe.max_length) for e in examples]
@@ -137,10 +135,8 @@ def train_detector(
         if max_minutes is not None and (time.monotonic() - began) / 60 > max_minutes:
             progress(f"stopped after epoch {epoch + 1}: {max_minutes} minutes have passed")
             break
-    rng.random()
     tensors = {name: p.detach() for name, p in _lora_state(wrapped).items()}
-    config = json.loads(json.dumps(lora.to_dict(), default=lambda v: sorted(v) if isinstance(v, set) else str(v)))
-    config["base_model_name_or_path"] = "sentence-transformers/all-MiniLM-L6-v2"
+    config = peft_config_json(lora, "sentence-transformers/all-MiniLM-L6-v2")
     return save_adapter(
         folder,
         task="detector",
@@ -155,6 +151,22 @@ def train_detector(
         metrics=metrics,
         command=command,
     )
+
+
+def lora_targets(model: nn.Module) -> list[str]:
+    """Return the linear layers of a transformer's blocks, by full name (embeddings and poolers left out)."""
+    names = [n for n, m in model.named_modules() if isinstance(m, nn.Linear)]
+    return [n for n in names if any(part.isdigit() for part in n.split("."))]
+
+
+def peft_config_json(lora: Any, base: str) -> dict[str, Any]:
+    """Return PEFT's ``adapter_config.json`` with sorted sets and without paths of this machine."""
+    config: dict[str, Any] = json.loads(
+        json.dumps(lora.to_dict(), default=lambda v: sorted(v) if isinstance(v, set) else str(v))
+    )
+    config["base_model_name_or_path"] = base
+    config["inference_mode"] = True
+    return config
 
 
 def _encode(example: Example, tokenizer: Any, max_length: int) -> _Encoded:

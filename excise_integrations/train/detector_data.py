@@ -93,7 +93,7 @@ def quest_examples(root: Path, *, held_out: float = 0.5) -> list[Example]:
 def _rows(path: Path) -> list[dict[str, Any]]:
     if not path.is_file():
         raise InvalidInputError(f"{path} does not exist; give the folder that holds detector/ and exclusion/.")
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
 
 
 def _form(text: str) -> str:

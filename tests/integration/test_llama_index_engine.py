@@ -281,9 +281,8 @@ def test_a_ragatouille_index_obeys_in_a_query_engine(over_index: ExciseRetriever
         assert "astronomy-prices" not in documents_of(response.source_nodes)
         assert "prices of astronomy" not in str(response)
         assert "astronomy-history" in documents_of(response.source_nodes)
-    query = ExciseQuery(
-        ASTRONOMY, exclude=["famous people"], filters=MetadataFilters(filters=[MetadataFilter(key="subject", value="astronomy")])
-    )
+    on_subject = MetadataFilters(filters=[MetadataFilter(key="subject", value="astronomy")])
+    query = ExciseQuery(ASTRONOMY, exclude=["famous people"], filters=on_subject)
     found = documents_of(engine.query(query).source_nodes)
     assert set(found) == {"astronomy-history", "astronomy-prices", "astronomy-beginners", "astronomy-scientific"}
 

@@ -1,0 +1,1 @@
+"""The parts of the command line; :mod:`excise_integrations.cli` is its face."""

@@ -1,0 +1,91 @@
+"""Options that several commands share, and what becomes of them."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from ..pipeline import Excise
+
+__all__ = [
+    "Adapter",
+    "Backbone",
+    "Demotion",
+    "DetectorName",
+    "Device",
+    "Json",
+    "Settings",
+    "load_excise",
+    "pairs",
+    "quiet",
+]
+
+Backbone = Annotated[
+    str | None,
+    typer.Option(
+        "--backbone",
+        help="'minilm', a checkpoint folder, or a hub id. By default, what the index was built with, else minilm.",
+    ),
+]
+DetectorName = Annotated[
+    str, typer.Option("--detector", help="'auto', 'lora', 'rules', or the folder of a trained detector.")
+]
+Adapter = Annotated[str, typer.Option("--adapter", help="'auto', 'none', or the folder of an exclusion adapter.")]
+Demotion = Annotated[
+    str | None, typer.Option("--demotion", help="'paper' (Algorithm 1) or 'per_topic'; the default of the settings.")
+]
+Device = Annotated[str | None, typer.Option("--device", help="torch device; by default a GPU when there is one.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="A setting of ExciseConfig, e.g. --set floor=0.4. Repeatable."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
+
+
+def pairs(values: Sequence[str] | None, option: str) -> dict[str, Any]:
+    """Parse ``NAME=VALUE`` options; a value is JSON where it parses as such, else a string."""
+    out: dict[str, Any] = {}
+    for value in values or ():
+        name, equals, text = value.partition("=")
+        if not equals or not name:
+            raise typer.BadParameter(f"{value!r} is not NAME=VALUE.", param_hint=option)
+        try:
+            out[name] = json.loads(text)
+        except ValueError:
+            out[name] = text
+    return out
+
+
+def quiet() -> None:
+    """Keep the libraries' own progress bars and notes off the terminal."""
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+
+
+def load_excise(
+    backbone: str | Path,
+    *,
+    detector: str,
+    adapter: str,
+    demotion: str | None,
+    device: str | None,
+    settings: Sequence[str] | None,
+) -> Excise:
+    """Load the pipeline that the options describe."""
+    quiet()
+    from ..pipeline import Excise
+
+    fields = pairs(settings, "--set")
+    if demotion is not None:
+        fields["demotion"] = demotion
+    return Excise.from_pretrained(backbone, detector=detector, adapter=adapter, device=device, **fields)

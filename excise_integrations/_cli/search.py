@@ -1,0 +1,136 @@
+"""``excise search`` and ``excise explain``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from ..types import Candidate, ExciseResult
+from . import options as opt
+
+__all__ = ["explain", "search"]
+
+_Source = Annotated[
+    Path,
+    typer.Argument(
+        metavar="SOURCE",
+        help="A JSONL file of documents, a folder of text files, a suite, an index of `excise index`, or a "
+        "RAGatouille index.",
+    ),
+]
+_Query = Annotated[str, typer.Argument(metavar="QUERY", help="The query. Put -- before one that starts with a dash.")]
+_Exclude = Annotated[
+    list[str] | None,
+    typer.Option("--exclude", help="A topic to exclude, instead of asking the detector. Repeatable."),
+]
+_NoExclude = Annotated[bool, typer.Option("--no-exclude", help="Switch exclusion off: the frozen ranking.")]
+_Filter = Annotated[
+    list[str] | None, typer.Option("--filter", metavar="KEY=VALUE", help="Metadata that must match. Repeatable.")
+]
+
+
+def search(
+    source: _Source,
+    query: _Query,
+    k: Annotated[int, typer.Option("-k", min=1, help="Results to show.")] = 10,
+    exclude: _Exclude = None,
+    no_exclude: _NoExclude = False,
+    filter: _Filter = None,
+    backbone: opt.Backbone = None,
+    detector: opt.DetectorName = "auto",
+    adapter: opt.Adapter = "auto",
+    demotion: opt.Demotion = None,
+    device: opt.Device = None,
+    settings: opt.Settings = None,
+    as_json: opt.Json = False,
+) -> None:
+    """Search documents: the frozen ranking and Excise's side by side, with what moved and why."""
+    result, shortlist = _run(
+        source, query, k, exclude, no_exclude, filter, backbone, detector, adapter, demotion, device, settings
+    )
+    from . import render
+
+    if as_json:
+        typer.echo(json.dumps(render.search_record(result, shortlist, k), indent=2, default=str))
+        return
+    out = render.console()
+    out.print(render.query_line(query, result.detection))
+    out.print(render.search_table(result, shortlist, k))
+    if result.removed:
+        out.print("removed:", ", ".join(render.plain(c.id) for c in result.removed), markup=False, highlight=False)
+    for warning in result.warnings:
+        out.print(f"warning: {warning}", style="yellow", markup=False, highlight=False)
+
+
+def explain(
+    source: _Source,
+    query: _Query,
+    exclude: _Exclude = None,
+    no_exclude: _NoExclude = False,
+    filter: _Filter = None,
+    format: Annotated[Literal["md", "json"], typer.Option("--format", help="Markdown or JSON.")] = "md",
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write to a file instead of stdout.")] = None,
+    backbone: opt.Backbone = None,
+    detector: opt.DetectorName = "auto",
+    adapter: opt.Adapter = "auto",
+    demotion: opt.Demotion = None,
+    device: opt.Device = None,
+    settings: opt.Settings = None,
+    as_json: opt.Json = False,
+) -> None:
+    """Report one query: which topics it excludes and what became of every candidate of the shortlist."""
+    result, shortlist = _run(
+        source, query, None, exclude, no_exclude, filter, backbone, detector, adapter, demotion, device, settings
+    )
+    from . import render
+
+    if as_json or format == "json":
+        text = json.dumps(render.search_record(result, shortlist), indent=2, default=str) + "\n"
+    else:
+        text = render.markdown(result, shortlist)
+    if output is None:
+        typer.echo(text, nl=False)
+    else:
+        output.write_text(text, encoding="utf-8")
+
+
+def _run(
+    source: Path,
+    query: str,
+    k: int | None,
+    exclude: Sequence[str] | None,
+    no_exclude: bool,
+    filter: Sequence[str] | None,
+    backbone: str | None,
+    detector: str,
+    adapter: str,
+    demotion: str | None,
+    device: str | None,
+    settings: Sequence[str] | None,
+) -> tuple[ExciseResult, list[Candidate]]:
+    if exclude and no_exclude:
+        raise typer.BadParameter("it cannot be combined with --exclude.", param_hint="--no-exclude")
+    conditions = opt.pairs(filter, "--filter")
+    from .progress import StageBars
+    from .sources import Source
+
+    opt.quiet()
+    where = Source.at(source)
+    excise = opt.load_excise(
+        backbone or where.backbone(),
+        detector=detector,
+        adapter=adapter,
+        demotion=demotion,
+        device=device,
+        settings=settings,
+    )
+    with StageBars() as bars:
+        stage = where.open(excise.backbone, lambda done, total: bars("encoding", done, total))
+    shortlist = stage.search(query, excise.shortlist_size(k), filter=conditions or None)
+    topics = [] if no_exclude else (list(exclude) if exclude else None)
+    result = excise.rerank(query, shortlist, k=k, exclude=topics, first_stage=stage)
+    return result, shortlist
