@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from ._scoring import Scored
 from .demotion import Outcome, demote
+from .detect.spans import wanted_part
 from .types import Action, Candidate, Detection, ExciseResult, Verdict, join_warnings
 
 if TYPE_CHECKING:
@@ -56,15 +58,14 @@ def failed_result(
     query: str,
     candidates: Sequence[Candidate],
     error: Exception,
+    detection: Detection,
     k: int | None,
     timings: Mapping[str, float],
 ) -> ExciseResult:
     """The frozen ranking, saying what failed (``on_error="frozen"``)."""
     reason = f"{type(error).__name__}: {error}"
     warning = f"No exclusion was applied: {reason} The frozen ranking was returned."
-    return silent_result(
-        excise, query, candidates, Detection(fired=False), k, timings, error=reason, warnings=[warning]
-    )
+    return silent_result(excise, query, candidates, detection, k, timings, error=reason, warnings=[warning])
 
 
 def active_result(
@@ -79,6 +80,8 @@ def active_result(
     """Demote and assemble (Algorithm 1, lines 7 to 18)."""
     config = excise.config
     groups = _groups(candidates, config.unit)
+    if groups is not None:
+        scored = _shared(scored, groups)
     outcome = _demote(scored, groups, excise)
     order = list(outcome.order)
     tail = sorted(outcome.removed, key=lambda i: -outcome.scores[i]) if config.removed == "last" else []
@@ -117,7 +120,11 @@ def active_result(
         removed=tuple(candidates[i] for i in outcome.removed),
         detection=detection,
         verdicts=verdicts,
-        warnings=join_warnings(detection.warnings, scored.warnings, _warnings(excise, candidates, detection, k)),
+        warnings=join_warnings(
+            detection.warnings,
+            scored.warnings,
+            _warnings(excise, query, len(candidates), len(groups or candidates), detection, k),
+        ),
         adapters=excise.adapters,
         config=config.digest(),
         floor=config.floor,
@@ -127,18 +134,21 @@ def active_result(
 
 
 def _warnings(
-    excise: Excise, candidates: Sequence[Candidate], detection: Detection, k: int | None
+    excise: Excise, query: str, candidates: int, units: int, detection: Detection, k: int | None
 ) -> list[str]:
+    config = excise.config
     out = []
-    if not detection.wanted:
+    # A detector of the user's own may leave ``wanted`` empty.
+    if not (detection.wanted or wanted_part(query, detection.spans)):
         out.append(
             "The query only says what is not wanted; nothing can be ranked up, and only the first stage's shortlist "
             "was searched."
         )
-    if len(candidates) < excise.config.min_shortlist:
-        out.append(f"The shortlist has {len(candidates)} candidates; below {excise.config.min_shortlist} none is removed.")
-    if k is not None and len(candidates) < k:
-        out.append(f"The shortlist has {len(candidates)} candidates, fewer than the {k} asked for.")
+    if units < config.min_shortlist:
+        rule = "none is removed" if config.soft_penalty else "only a topic's strongest match is removed"
+        out.append(f"The shortlist has {units} {config.unit}s; below {config.min_shortlist} {rule}.")
+    if k is not None and candidates < k:
+        out.append(f"The shortlist has {candidates} candidates, fewer than the {k} asked for.")
     if excise.exclusion is None:
         out.append(f"No exclusion adapter for {excise.backbone.name!r}: demotion ran on frozen vectors.")
     return out
@@ -155,12 +165,21 @@ def _groups(candidates: Sequence[Candidate], unit: str) -> list[list[int]] | Non
     return list(groups.values())
 
 
+def _shared(scored: Scored, groups: list[list[int]]) -> Scored:
+    """Give every passage its document's evidence, which is its best passage's."""
+    evidence, columns = scored.evidence.clone(), scored.columns.clone()
+    for members in groups:
+        evidence[members] = scored.evidence[members].amax(dim=0)
+        columns[members] = scored.columns[members].amax(dim=0)
+    return replace(scored, evidence=evidence, columns=columns)
+
+
 def _demote(scored: Scored, groups: list[list[int]] | None, excise: Excise) -> Outcome:
     if groups is None:
         return demote(scored.scores, scored.columns, excise.config)
-    # A document's evidence and score are its best passage's; its passages share the verdict.
+    # A document's score is its best passage's, like its evidence; its passages share the verdict.
     scores = torch.stack([scored.scores[g].max() for g in groups])
-    columns = torch.stack([scored.columns[g].amax(dim=0) for g in groups])
+    columns = torch.stack([scored.columns[g[0]] for g in groups])
     outcome = demote(scores, columns, excise.config)
     return _spread(outcome, groups, scored.scores)
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import numbers
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,15 +13,25 @@ import torch
 from torch import Tensor
 
 from .encode.maxsim import TokenVectors, maxsim
-from .errors import FirstStageError, InvalidInputError
-from .evidence import evidence_of, pooled, topic_mask
+from .errors import DetectorError, FirstStageError, InvalidInputError
+from .evidence import evidence_of, pooled, topic_mask, wanted_mask
 from .first_stage.base import FirstStage, VectorFirstStage
-from .types import Candidate, Detection
+from .types import Candidate, Detection, Span
 
 if TYPE_CHECKING:
     from .pipeline import Excise
 
-__all__ = ["Scored", "check_candidates", "check_k", "check_query", "check_shortlist", "score"]
+__all__ = [
+    "Scored",
+    "check_candidates",
+    "check_detected",
+    "check_detection",
+    "check_k",
+    "check_queries",
+    "check_query",
+    "check_shortlist",
+    "score",
+]
 
 
 @dataclass(frozen=True)
@@ -41,6 +52,14 @@ def check_query(query: object) -> None:
         raise InvalidInputError(f"The query {query!r} is blank; give the text to search for.")
 
 
+def check_queries(queries: object) -> None:
+    """Raise :class:`InvalidInputError` unless these are non-blank strings in a list."""
+    if not isinstance(queries, Sequence) or isinstance(queries, (str, bytes)):
+        raise InvalidInputError(f"The queries are a {type(queries).__name__}; a list of strings is needed.")
+    for query in queries:
+        check_query(query)
+
+
 def check_k(k: object) -> None:
     """Raise :class:`InvalidInputError` unless ``k`` is None or a positive integer."""
     if k is not None and (not isinstance(k, int) or isinstance(k, bool) or k < 1):
@@ -50,7 +69,12 @@ def check_k(k: object) -> None:
 def check_candidates(candidates: Sequence[Candidate]) -> list[Candidate]:
     """Return the candidates as a list, or raise :class:`InvalidInputError` naming the first bad one."""
     seen: set[str] = set()
-    out = list(candidates)
+    try:
+        out = list(candidates)
+    except TypeError as error:
+        raise InvalidInputError(
+            f"The candidates are a {type(candidates).__name__}; a list of Candidate is needed."
+        ) from error
     for rank, candidate in enumerate(out, start=1):
         if not isinstance(candidate, Candidate):
             raise InvalidInputError(f"The candidate at rank {rank} is a {type(candidate).__name__}, not a Candidate.")
@@ -64,8 +88,11 @@ def check_candidates(candidates: Sequence[Candidate]) -> list[Candidate]:
                 f"The candidate {candidate.id!r} at rank {rank} has no text; drop it or give its text."
             )
         score = candidate.score
-        if score is not None and not math.isfinite(score):
-            raise InvalidInputError(f"The candidate {candidate.id!r} at rank {rank} has the score {score!r}.")
+        if score is not None and not (isinstance(score, numbers.Real) and math.isfinite(score)):
+            raise InvalidInputError(
+                f"The candidate {candidate.id!r} at rank {rank} has the score {score!r}; "
+                "a finite number is needed, or None for no score."
+            )
     return out
 
 
@@ -77,6 +104,47 @@ def check_shortlist(shortlist: object, name: str) -> list[Candidate]:
         return check_candidates(shortlist)
     except InvalidInputError as error:
         raise FirstStageError(f"{name}.search returned a shortlist that cannot be used. {error}") from error
+
+
+def check_detection(detection: object) -> None:
+    """Raise :class:`InvalidInputError` unless this is a detection that names what it excludes."""
+    if not isinstance(detection, Detection):
+        raise InvalidInputError(f"detection={detection!r} is a {type(detection).__name__}, not a Detection.")
+    if not detection.fired:
+        return
+    if not detection.spans:
+        raise InvalidInputError("The detection fired but has no span; one span per excluded topic is needed.")
+    for span in detection.spans:
+        if not isinstance(span, Span) or not isinstance(span.text, str) or not span.text.strip():
+            raise InvalidInputError(f"The detection holds {span!r}, which names no topic.")
+
+
+def check_detected(found: object, queries: Sequence[str], name: str) -> list[Detection]:
+    """Check what a detector answered, as :class:`DetectorError`."""
+    if not isinstance(found, (list, tuple)) or len(found) != len(queries):
+        size = f" of {len(found)}" if isinstance(found, (list, tuple)) else ""
+        raise DetectorError(
+            f"{name}.detect answered {len(queries)} queries with a {type(found).__name__}{size}; "
+            "a list of one Detection per query is needed."
+        )
+    for query, detection in zip(queries, found, strict=True):
+        try:
+            check_detection(detection)
+        except InvalidInputError as error:
+            raise DetectorError(f"{name}.detect answered with something that cannot be used. {error}") from error
+        for span in detection.spans if detection.fired else ():
+            if (span.start, span.end) != (None, None) and not _stands_in(span, query):
+                raise DetectorError(
+                    f"{name}.detect gave the span {span.text!r} the offsets {span.start!r} to {span.end!r}, where the "
+                    "query says something else; offsets index the query as given."
+                )
+    return list(found)
+
+
+def _stands_in(span: Span, query: str) -> bool:
+    if not isinstance(span.start, int) or not isinstance(span.end, int) or span.start < 0:
+        return False
+    return query[span.start : span.end] == span.text
 
 
 def score(
@@ -105,12 +173,20 @@ def score(
         )
     special = encoder.special_tokens
     outside = _outside(query, detection, encoder.encode_ids)
-    masked = [
-        topic.vectors[torch.tensor(topic_mask(topic, outside, special=special))] for topic in topics
-    ]
-    scores = maxsim(query_vectors.vectors, documents)
+    masked = [topic.vectors[torch.tensor(topic_mask(topic, outside, special=special))] for topic in topics]
+    warnings.extend(
+        f"The backbone {encoder.name!r} cannot read the excluded topic {span.text!r}: none of its signs is in its "
+        "vocabulary, so no document was demoted for it."
+        for span, topic in zip(detection.spans, masked, strict=True)
+        if not topic.shape[0]
+    )
+    scope = excise.config.score_query
+    asking = query_vectors.vectors
+    if scope == "wanted" or (scope == "auto" and encoder.adapter is None and excise.config.demotion != "paper"):
+        asking = asking[torch.tensor(wanted_mask(query_vectors, topics, special=special))]
+    scores = maxsim(asking, documents)
     if excise.config.score_scale == "mean":
-        scores = scores / query_vectors.vectors.shape[0]
+        scores = scores / asking.shape[0]
     evidence = evidence_of(masked, documents)
     columns = evidence_of(pooled(masked), documents) if excise.config.demotion == "paper" else evidence
     timings["compare"] = time.perf_counter() - clock
@@ -122,16 +198,22 @@ def _documents(
 ) -> list[TokenVectors]:
     encoder = excise.encoder
     if isinstance(first_stage, VectorFirstStage) and first_stage.vector_space == encoder.label:
-        return first_stage.vectors([c.id for c in candidates])
+        vectors = first_stage.vectors([c.id for c in candidates])
+        if len(vectors) != len(candidates):
+            raise FirstStageError(
+                f"{type(first_stage).__name__}.vectors returned {len(vectors)} documents for {len(candidates)} ids."
+            )
+        return vectors
     fingerprint = first_stage.fingerprint if first_stage is not None else ""
     return excise.cache.encode([c.text for c in candidates], encoder, fingerprint=fingerprint)
 
 
-def _outside(query: str, detection: Detection, ids: object) -> list[int]:
+def _outside(query: str, detection: Detection, ids: Callable[[str], list[int]]) -> list[int]:
     """Vocabulary ids of the query's words outside every excluded span."""
-    assert callable(ids)
     pieces, at = [], 0
-    for span in sorted((s for s in detection.spans if s.start is not None), key=lambda s: s.start or 0):
+    # A detection made on another wording of the query has offsets that mean nothing here.
+    here = [s for s in detection.spans if _stands_in(s, query)]
+    for span in sorted(here, key=lambda s: s.start or 0):
         pieces.append(query[at : span.start])
         at = max(at, span.end or 0)
     pieces.append(query[at:])

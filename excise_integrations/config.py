@@ -49,11 +49,16 @@ class ExciseConfig(BaseModel):
         "'per_topic': each excluded topic is demoted by itself.",
     )
     topic_fraction: float = Field(
-        0.95, ge=0.0, le=1.0, description="'per_topic': removable at or above this share of the topic's max evidence."
+        0.92, ge=0.0, le=1.0, description="'per_topic': removable at or above this share of the topic's max evidence."
     )
     total_cap: int = Field(9, ge=0, description="'per_topic': at most this many removals over all topics.")
     score_scale: Literal["sum", "mean"] = Field(
         "sum", description="Whether the re-embedded MaxSim is a sum or a mean over query tokens."
+    )
+    score_query: Literal["auto", "full", "wanted"] = Field(
+        "auto",
+        description="Which query tokens score: all, those outside the excluded spans, or 'auto' (all with an exclusion "
+        "adapter, which was trained on whole queries; the wanted ones on frozen vectors).",
     )
     guard_order: Literal["penalised", "reembedded", "frozen"] = Field(
         "penalised", description="Ranking by which the protected candidate is the top one."

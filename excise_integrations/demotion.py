@@ -5,7 +5,7 @@ Pure tensors in, a frozen record out: no model, no text, no I/O.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -79,7 +79,11 @@ def demote(
 
     With ``config.demotion == "paper"`` this is Algorithm 1 from line 7 on, for the one column of
     evidence that it knows. With ``"per_topic"`` every column is a topic with its own floor, cut and
-    removals, and a candidate's penalty is its largest over the topics.
+    removals, and a candidate's penalty is its largest over the topics. Two things differ from the paper's
+    rule besides: the removals of a topic go to the candidates that would rank highest among those that are
+    clearly about it, since a document far down the list does no harm; and the guard protects the top
+    candidate that is not above any cut, since the top one without the strongest match is often a second
+    document about the excluded topic.
 
     Args:
         scores: (n,) re-embedded MaxSim, in frozen order.
@@ -121,8 +125,9 @@ def demote(
     final = scores - penalty
 
     strongest = {t: _rank(evidence[:, t])[0] for t in active}
-    protected = _protected(scores, final, set(strongest.values()), config)
-    chosen = _removable(evidence, strongest, active, config, eligible)
+    quiet = [all(float(evidence[i, t]) <= cuts[t] for t in active) for i in range(n)]
+    protected = _protected(scores, final, set(strongest.values()), quiet, config)
+    chosen = _removable(evidence, final, cuts, strongest, active, config, eligible)
     removed = {i: by for i, by in chosen.items() if i != protected}
 
     margins = evidence - torch.tensor(cuts, dtype=evidence.dtype)
@@ -138,7 +143,7 @@ def demote(
         removed=tuple(sorted(removed)),
         scores=tuple(final.tolist()),
         penalties=tuple(penalty.tolist()),
-        actions=tuple(_action(i, penalty, set(removed), protected) for i in range(n)),
+        actions=tuple(_action(i, penalty, removed, protected) for i in range(n)),
         deciding=tuple(deciding),
         cuts=tuple(cuts),
         protected=protected,
@@ -166,17 +171,27 @@ def _undemoted(scores: Tensor, evidence: Tensor, config: ExciseConfig, cuts: Seq
     )
 
 
-def _protected(scores: Tensor, final: Tensor, strongest: set[int], config: ExciseConfig) -> int | None:
-    """The top-ranked candidate that is no topic's strongest match (Algorithm 1, line 16)."""
+def _protected(
+    scores: Tensor, final: Tensor, strongest: set[int], quiet: Sequence[bool], config: ExciseConfig
+) -> int | None:
+    """The top-ranked candidate that is no topic's strongest match (Algorithm 1, line 16).
+
+    With "per_topic", one that is above no cut where there is one.
+    """
     if config.guard_order == "frozen":
         ranking = list(range(scores.shape[0]))
     else:
         ranking = _rank(final if config.guard_order == "penalised" else scores)
-    return next((i for i in ranking if i not in strongest), None)
+    others = [i for i in ranking if i not in strongest]
+    if config.demotion == "per_topic":
+        others = [i for i in others if quiet[i]] or others
+    return others[0] if others else None
 
 
 def _removable(
     evidence: Tensor,
+    final: Tensor,
+    cuts: Sequence[float],
     strongest: dict[int, int],
     active: list[int],
     config: ExciseConfig,
@@ -189,13 +204,17 @@ def _removable(
     if small and config.soft_penalty:
         return {}
     share = config.removal_fraction if config.demotion == "paper" else config.topic_fraction
+    by_rank = config.demotion == "per_topic"
     picks: list[tuple[float, int, int]] = []
     for t in active:
         column = evidence[:, t]
         bound = share * float(column.max())
-        asked = [strongest[t]] if small else [i for i in _rank(column) if float(column[i]) >= bound]
+        if by_rank:
+            bound = max(bound, cuts[t])
+        ranking = _rank(final if by_rank else column)
+        asked = [strongest[t]] if small else [i for i in ranking if float(column[i]) >= bound]
         allowed = [i for i in asked if eligible is None or bool(eligible[i, t])]
-        picks.extend((float(column[i]), i, t) for i in allowed[: config.cap])
+        picks.extend((float((final if by_rank else column)[i]), i, t) for i in allowed[: config.cap])
     total = config.cap if config.demotion == "paper" else config.total_cap
     chosen: dict[int, set[int]] = {}
     for _, i, t in sorted(picks, key=lambda pick: -pick[0]):
@@ -204,7 +223,7 @@ def _removable(
     return chosen
 
 
-def _action(i: int, penalty: Tensor, removed: set[int], protected: int | None) -> Action:
+def _action(i: int, penalty: Tensor, removed: Collection[int], protected: int | None) -> Action:
     if i in removed:
         return "removed"
     if i == protected:

@@ -9,14 +9,15 @@ from torch import Tensor
 
 from .encode.maxsim import TokenVectors, best_matches, pack_windows, sum_per_document
 
-__all__ = ["STOP_WORDS", "content_mask", "evidence_of", "pooled", "topic_mask"]
+__all__ = ["STOP_WORDS", "content_mask", "evidence_of", "pooled", "topic_mask", "wanted_mask"]
 
 STOP_WORDS = frozenset(
-    "a about above after all also am an and any are as at be because been before being below between both but by can "
-    "could did do does doing down during each few for from further had has have having he her here hers him his how i "
-    "if in into is it its itself just me more most my no nor not of off on once only or other our out over own please "
-    "same she should so some such than that the their them then there these they this those through to too under "
-    "until up very was we were what when where which while who whom why will with would you your s t ll ve re d m".split()
+    "a about above after all also am an and any are as at be because been before being below between both but by "
+    "can could did do does doing down during each few for from further had has have having he her here hers him his "
+    "how i if in into is it its itself just me more most my no nor not of off on once only or other our out over own "
+    "please same she should so some such than that the their them then there these they this those through to too "
+    "under until up very was we were what when where which while who whom why will with would you your s t ll ve re "
+    "d m".split()
 )
 
 
@@ -45,7 +46,8 @@ def topic_mask(topic: TokenVectors, outside: Sequence[int], *, special: frozense
         special: see :func:`content_mask`.
 
     Returns:
-        One boolean per token of ``topic``, at least one True when it has any token that is not special.
+        One boolean per token of ``topic``; all False only when every token is special, such as the
+        unknown token that stands for a script or a sign outside the vocabulary.
     """
     content = content_mask(topic, special=special)
     shared = set(outside)
@@ -60,24 +62,51 @@ def evidence_of(topics: Sequence[Tensor], documents: Sequence[TokenVectors]) -> 
     """Evidence e = mean over a topic's tokens t of max_u ⟨v_t, v_u⟩, for each document's best window.
 
     Args:
-        topics: (tokens, dim) per topic, at least one token each.
+        topics: (tokens, dim) per topic.
         documents: token vectors of the candidates.
 
     Returns:
-        (documents, topics) in [-1, 1], float32.
+        (documents, topics) in [-1, 1], float32. A topic without tokens gives the least evidence there is.
     """
     block, mask, owner = pack_windows(documents)
     matches = best_matches(torch.cat(list(topics)), block, mask)
-    columns = [
-        sum_per_document(part.mean(dim=1), owner, len(documents))
-        for part in matches.split([t.shape[0] for t in topics], dim=1)
-    ]
+    columns: list[Tensor] = []
+    start = 0
+    for topic in topics:
+        part = matches[:, start : start + topic.shape[0]]
+        start += topic.shape[0]
+        # The mean over no token is not a number.
+        windows = part.mean(dim=1) if topic.shape[0] else matches.new_full((matches.shape[0],), -1.0)
+        columns.append(sum_per_document(windows, owner, len(documents)))
     return torch.stack(columns, dim=1).clamp(-1.0, 1.0)
 
 
 def pooled(topics: Sequence[Tensor]) -> list[Tensor]:
     """Join the topics into the paper's one: a single mean over all tokens of Z."""
     return [torch.cat(list(topics))]
+
+
+def wanted_mask(query: TokenVectors, topics: Sequence[TokenVectors], *, special: frozenset[str] | set[str]) -> list[bool]:
+    """Mark the query's tokens outside the excluded topics.
+
+    Args:
+        query: the encoded query.
+        topics: the topics encoded by themselves; each hides its first occurrence that is still free.
+        special: see :func:`content_mask`.
+
+    Returns:
+        One boolean per token of ``query``; all True when no word would be left.
+    """
+    keep = [True] * len(query.token_ids)
+    ids = query.token_ids
+    for topic in topics:
+        body = [i for i, t in zip(topic.token_ids, topic.tokens, strict=True) if t not in special]
+        for at in range(len(ids) - len(body) + 1 if body else 0):
+            if list(ids[at : at + len(body)]) == body and all(keep[at : at + len(body)]):
+                keep[at : at + len(body)] = [False] * len(body)
+                break
+    content = content_mask(query, special=special)
+    return keep if any(k and c for k, c in zip(keep, content, strict=True)) else [True] * len(keep)
 
 
 def _bare(token: str) -> str:

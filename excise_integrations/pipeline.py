@@ -180,27 +180,17 @@ class Excise:
 
     def detect_batch(self, queries: Sequence[str]) -> list[Detection]:
         """Detect for many queries at once; see :meth:`detect`."""
-        for query in queries:
-            _scoring.check_query(query)
+        _scoring.check_queries(queries)
         if not queries:
             return []
+        name = type(self.detector).__name__
         try:
-            found = list(self.detector.detect(list(queries)))
+            found = self.detector.detect(list(queries))
         except ExciseError:
             raise
         except Exception as error:
-            raise DetectorError(f"The detector {type(self.detector).__name__} failed: {error}") from error
-        if len(found) != len(queries) or not all(isinstance(d, Detection) for d in found):
-            raise DetectorError(
-                f"The detector {type(self.detector).__name__} must return one Detection per query; "
-                f"{len(queries)} queries gave {len(found)} answers."
-            )
-        return found
-
-    def _detection(self, query: str, exclude: Sequence[str] | None, detection: Detection | None) -> Detection:
-        if exclude is not None:
-            return caller_detection(query, exclude)
-        return detection if detection is not None else self.detect(query)
+            raise DetectorError(f"The detector {name} failed: {type(error).__name__}: {error}") from error
+        return _scoring.check_detected(found, queries, name)
 
     # --- re-ranking -------------------------------------------------------------------------
 
@@ -238,19 +228,25 @@ class Excise:
         _scoring.check_k(k)
         clock = time.perf_counter()
         timings: dict[str, float] = {}
+        # What the caller gave is checked out here: on_error="frozen" is for parts that fail, not for wrong input.
+        found: Detection | None = detection
+        if exclude is not None:
+            found = caller_detection(query, exclude)
+        elif detection is not None:
+            _scoring.check_detection(detection)
         try:
-            found = self._detection(query, exclude, detection)
+            if found is None:
+                found = self.detect(query)
             timings["detect"] = time.perf_counter() - clock
             if not found.fired or not candidates:
-                return silent_result(self, query, candidates, found, k, timings)
+                empty = ["The shortlist is empty; there was nothing to rank."] if found.fired else []
+                return silent_result(self, query, candidates, found, k, timings, warnings=empty)
             evidence = _scoring.score(self, query, candidates, found, first_stage, timings)
             return active_result(self, query, candidates, found, evidence, k, timings)
-        except InvalidInputError:
-            raise
         except Exception as error:
             if self.config.on_error == "frozen":
                 logger.warning("Excise failed (%s); the frozen ranking is returned.", type(error).__name__)
-                return failed_result(self, query, candidates, error, k, timings)
+                return failed_result(self, query, candidates, error, found or Detection(fired=False), k, timings)
             if isinstance(error, ExciseError):
                 raise
             raise ExciseError(
@@ -278,6 +274,7 @@ class Excise:
         Returns:
             One result per query.
         """
+        _scoring.check_queries(queries)
         topics = list(exclude) if exclude is not None else [None] * len(queries)
         if not len(queries) == len(candidates) == len(topics):
             raise InvalidInputError(
@@ -289,7 +286,7 @@ class Excise:
         if asked:
             try:
                 found = dict(zip(asked, self.detect_batch([queries[i] for i in asked]), strict=True))
-            except DetectorError:
+            except ExciseError:
                 # Each query then fails, or falls back, by itself.
                 if self.config.on_error == "raise":
                     raise

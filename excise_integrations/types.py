@@ -86,7 +86,7 @@ class Verdict:
     Args:
         id: the candidate's id.
         action: ``unchanged`` (silent query), ``reranked``, ``penalised``, ``removed`` or ``protected``.
-        rank: final rank from 1; None for a removed candidate.
+        rank: final rank from 1; None for a removed candidate that left the list.
         first_stage_rank: rank from 1 in the shortlist.
         first_stage_score: the first stage's score, if any.
         score: the final score: the re-embedded MaxSim less the penalty, or the first stage's when silent.
@@ -125,7 +125,7 @@ class ExciseResult:
         adapters: ``name@sha256[:12]`` of every adapter that took part.
         config: digest of the settings.
         floor: the safety floor in force.
-        timings: seconds per stage (``detect``, ``encode``, ``demote``).
+        timings: seconds per stage (``detect``, and when it fired ``encode`` and ``compare``).
         error: what failed, when ``on_error="frozen"`` returned the frozen ranking.
         shadow: True when the frozen ranking was returned although the verdicts say otherwise.
     """
@@ -160,15 +160,16 @@ class ExciseResult:
         detection = self.detection
         out: dict[str, Any] = {
             "fired": detection.fired,
-            "confidence": detection.confidence,
+            "confidence": _plain(detection.confidence),
             "spans": [
-                {"text": s.text, "start": s.start, "end": s.end, "confidence": s.confidence} for s in detection.spans
+                {"text": s.text, "start": s.start, "end": s.end, "confidence": _plain(s.confidence)}
+                for s in detection.spans
             ],
             "source": detection.source,
             "rank": verdict.rank,
             "first_stage_rank": verdict.first_stage_rank,
-            "first_stage_score": verdict.first_stage_score,
-            "score": verdict.score,
+            "first_stage_score": _plain(verdict.first_stage_score),
+            "score": _plain(verdict.score),
             "evidence": verdict.evidence,
             "span": verdict.span,
             "cut": verdict.cut,
@@ -193,3 +194,8 @@ class ExciseResult:
 def join_warnings(*groups: Sequence[str]) -> tuple[str, ...]:
     """Concatenate groups of warnings, dropping repeats, keeping order."""
     return tuple(dict.fromkeys(w for group in groups for w in group))
+
+
+def _plain(number: float | None) -> float | None:
+    """A first stage or a detector may count in numpy's numbers, which JSON does not know."""
+    return number if number is None or type(number) in (int, float) else float(number)

@@ -15,7 +15,15 @@ import pytest
 os.environ.setdefault("EXCISE_COLBERT_KERNELS", "python")
 os.environ.setdefault("TORCH_EXTENSIONS_DIR", tempfile.mkdtemp(prefix="excise-extensions-"))
 
-SUBJECTS = ["jazz music", "electric cars", "Italian cooking", "mountain hiking", "house cats", "contract law", "astronomy"]
+SUBJECTS = [
+    "jazz music",
+    "electric cars",
+    "Italian cooking",
+    "mountain hiking",
+    "house cats",
+    "contract law",
+    "astronomy",
+]
 ASPECTS = ["history", "prices", "beginners", "famous people", "scientific research"]
 LONG = "river"
 
@@ -28,7 +36,13 @@ def documents() -> tuple[list[str], list[str], list[dict[str, Any]]]:
             texts.append(f"This short article is about {subject}, and in particular about {aspect} of {subject}.")
             ids.append(f"{subject.split()[-1]}-{aspect.split()[0]}")
             metadata.append({"subject": subject, "aspect": aspect, "tags": [aspect]})
-    chapters = ["its springs in the snow", "the boats on it", "fish and fishing", "the bridges of the towns", "its delta"]
+    chapters = [
+        "its springs in the snow",
+        "the boats on it",
+        "fish and fishing",
+        "the bridges of the towns",
+        "its delta",
+    ]
     texts.append(
         " ".join(
             f"Chapter {number} on the river tells of {chapter}. " + f"Much is known about {chapter} of this river. " * 3

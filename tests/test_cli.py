@@ -190,7 +190,7 @@ def test_explain_in_markdown(run: Run, documents: Path, tmp_path: Path) -> None:
     report = ok(run("explain", documents, QUERY, "--adapter", "none"))
     assert "> animals that people keep as pets, but not dogs" in report
     assert "**dogs** (characters 42 to 46" in report
-    rows = [line for line in report.splitlines() if line.startswith("| ") and "rank" not in line]
+    rows = [line for line in report.splitlines() if line.startswith("| ") and "| id |" not in line]
     assert len(rows) == 8
     assert [line for line in rows if "| dog | removed |" in line]
     assert [line.count("|") for line in rows] == [12] * 8
@@ -375,7 +375,7 @@ def test_the_process_itself(tmp_path: Path) -> None:
             [sys.executable, "-c", code, *args],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=300,  # importing torch on a busy machine
             env={**os.environ, "PYTHONPATH": str(root), "COLUMNS": "120"},
             cwd=tmp_path,
         )

@@ -138,14 +138,15 @@ def test_filter_reaches_the_first_stage(retriever: ExciseRetriever, stage: Stage
 def test_wrong_arguments_are_named(retriever: ExciseRetriever, stage: Stage, excise_rules: Excise) -> None:
     with pytest.raises(InvalidInputError, match="top_k"):
         retriever.invoke(QUERY, top_k=3)
-    with pytest.raises(InvalidInputError, match="topk=3"):
-        ExciseRetriever(first_stage=stage, excise=excise_rules, topk=3)  # type: ignore[call-arg]
-    with pytest.raises(InvalidInputError, match="exactly one"):
-        ExciseRetriever(excise=excise_rules)
-    with pytest.raises(InvalidInputError, match=r"first_stage=3.*search\("):
-        ExciseRetriever(first_stage=3, excise=excise_rules)  # type: ignore[arg-type]
-    with pytest.raises(InvalidInputError, match="exclude='dogs'"):
-        ExciseRetriever(first_stage=stage, excise=excise_rules, exclude="dogs")  # type: ignore[arg-type]
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"first_stage": stage, "topk": 3}, "topk=3"),
+        ({"first_stage": stage, "exclude": "dogs"}, "exclude='dogs'"),
+        ({"first_stage": 3}, r"first_stage=3.*search\("),
+        ({}, "exactly one"),
+    ]
+    for fields, message in wrong:
+        with pytest.raises(InvalidInputError, match=message):
+            ExciseRetriever(excise=excise_rules, **fields)
     for query in ("", "  \n", {"input": QUERY}):
         with pytest.raises(InvalidInputError, match="query"):
             retriever.invoke(query)  # type: ignore[arg-type]

@@ -22,10 +22,12 @@ _TRIM_PHRASE = re.compile(
     re.IGNORECASE,
 )
 _SENTENCE_END = re.compile(r"[.!?…](?=\s+\S)|[\r\n]+")
-_ABBREVIATION = re.compile(r"(?:\b(?:[A-Za-z]|Mr|Mrs|Ms|Dr|St|Prof|No|vs|Jr|Sr|Inc|Ltd|Co|art|sec|ch|vol|fig|e\.g|i\.e)\.)\Z")
+_ABBREVIATION = re.compile(
+    r"\b(?:[A-Za-z]|Mr|Mrs|Ms|Dr|Lt|Col|Gen|Sgt|Capt|Sen|Rep|Gov|Rev|Mt|St|Prof|No|vs|Jr|Sr|Inc|Ltd|Co|Corp|art|sec|ch|vol|fig|e\.g|i\.e)\.\Z"
+)
 _QUOTES = "\"'“”‘’«»`"
 _EDGE = " \t,;:()[]{}–—-" + _QUOTES
-_GAP = re.compile(r"(?:[\s'’\"“”.&/–-]|\b(?:of|the|and|in|de|la|von|for|to|a|an|s|on|at|with)\b)*\Z", re.IGNORECASE)
+_GAP = re.compile(r"(?:[\s'’\"“”.&/–-]|\b(?:of|the|in|de|la|von|for|to|a|an|s|on|at|with)\b)*\Z", re.IGNORECASE)
 
 
 @dataclass(frozen=True)

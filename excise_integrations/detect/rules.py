@@ -40,7 +40,7 @@ _ASIDE = re.compile(r"(?:^|[.;,]\s+)([\w’'.-]+(?:\s+[\w’'.-]+){0,5})\s+(?:as
 
 _CUE = re.compile(
     "|".join(
-        [rf"(?:(?<=\W)|^){cue}" if cue[0] != "," and not cue.startswith("(?:,") else cue for cue in [*_COMMA_NO, *_AFTER]]
+        [cue if cue.startswith("(?:,") else rf"(?:(?<=\W)|^){cue}" for cue in [*_COMMA_NO, *_AFTER]]
         + [rf"^\s*{cue}" for cue in _AT_START]
     ),
     re.IGNORECASE,

@@ -17,8 +17,9 @@ _CUE = (
     r"mention(?:ing)?|leave|leaving|out|skip(?:ping)?|omit(?:ting)?|please|the|a|an|of|rather|instead|just|only|"
     r"is|are|covered|already|that|which|s)"
 )
-_EDGE = rf"(?:\s|[-–—,;:()\[\]\"'“”‘’.!?/≠]|\b{_CUE}\b)*"
-_TAIL = re.compile(rf"{_EDGE}\Z", re.IGNORECASE)
+_CUE_WORD = re.compile(_CUE, re.IGNORECASE)
+_EDGE = frozenset("-–—,;:()[]\"'“”‘’.!?/≠")
+_PIECE = re.compile(r"\w+|\s+|.", re.DOTALL)
 _WORD = re.compile(r"\w", re.UNICODE)
 
 
@@ -80,8 +81,9 @@ def wanted_part(query: str, spans: Sequence[Span]) -> str:
     pieces: list[str] = []
     at = 0
     for span in sorted((s for s in spans if s.start is not None and s.end is not None), key=lambda s: s.start or 0):
-        assert span.start is not None and span.end is not None
-        pieces.append(_TAIL.sub("", query[at : span.start]))
+        assert span.start is not None
+        assert span.end is not None
+        pieces.append(_without_tail(query[at : span.start]))
         at = max(at, span.end)
     rest = query[at:]
     if pieces:
@@ -91,3 +93,12 @@ def wanted_part(query: str, spans: Sequence[Span]) -> str:
     text = re.sub(r"\s+([,;:.!?])", r"\1", text).strip(" ,;:-–—")
     meaningful = re.sub(rf"\b{_CUE}\b", " ", text, flags=re.IGNORECASE)
     return text if any(c.isalnum() for c in meaningful) else ""
+
+
+def _without_tail(text: str) -> str:
+    """Cut cue words and punctuation off the end of a text."""
+    # Piece by piece from the end: one pattern anchored at the end takes quadratic time on a hostile query.
+    pieces = _PIECE.findall(text)
+    while pieces and (pieces[-1] in _EDGE or pieces[-1].isspace() or _CUE_WORD.fullmatch(pieces[-1])):
+        pieces.pop()
+    return "".join(pieces)

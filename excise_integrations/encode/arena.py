@@ -29,7 +29,7 @@ class BlockArena:
         self._limit = max_bytes // BLOCK_BYTES
         self._chunks: list[Tensor] = []
         self._free = array("I")
-        self._made = 0
+        self._touched = 0
 
     @staticmethod
     def blocks(nbytes: int) -> int:
@@ -39,7 +39,17 @@ class BlockArena:
     @property
     def available(self) -> int:
         """Blocks that can still be taken."""
-        return self._limit - self._made + len(self._free)
+        return self._limit - self._touched + len(self._free)
+
+    @property
+    def free(self) -> int:
+        """Blocks that were given back and hold nothing."""
+        return len(self._free)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of every block ever used since the last :meth:`clear`: the system keeps those in memory."""
+        return self._touched * BLOCK_BYTES
 
     def put(self, flat: Tensor) -> array[int]:
         """Copy an item into free blocks.
@@ -51,10 +61,17 @@ class BlockArena:
             The numbers of its blocks, in order.
         """
         count = self.blocks(flat.numel())
-        while len(self._free) < count:
-            self._grow()
-        taken = self._free[len(self._free) - count :]
-        del self._free[len(self._free) - count :]
+        if count > self.available:
+            raise MemoryError(f"{count} blocks were asked for, {self.available} are left; release some first.")
+        reused = min(count, len(self._free))
+        taken = self._free[len(self._free) - reused :]
+        del self._free[len(self._free) - reused :]
+        taken.extend(range(self._touched, self._touched + count - reused))
+        self._touched += count - reused
+        while self._touched > len(self._chunks) * _CHUNK_BLOCKS:
+            size = min(_CHUNK_BLOCKS, self._limit - len(self._chunks) * _CHUNK_BLOCKS)
+            # Pages that no block touches stay with the system.
+            self._chunks.append(torch.empty((size, BLOCK_BYTES), dtype=torch.uint8))
         padded = torch.zeros(count * BLOCK_BYTES, dtype=torch.uint8)
         padded[: flat.numel()] = flat
         rows = padded.view(count, BLOCK_BYTES)
@@ -86,16 +103,7 @@ class BlockArena:
         """Give all memory back to the system."""
         self._chunks.clear()
         self._free = array("I")
-        self._made = 0
-
-    def _grow(self) -> None:
-        count = min(_CHUNK_BLOCKS, self._limit - self._made)
-        if count <= 0:
-            raise MemoryError("The arena is full; release blocks first.")
-        self._chunks.append(torch.empty((count, BLOCK_BYTES), dtype=torch.uint8))
-        # Taken from the end, so that the lowest go first and untouched pages stay with the system.
-        self._free[:0] = array("I", range(self._made + count - 1, self._made - 1, -1))
-        self._made += count
+        self._touched = 0
 
     def _parts(self, numbers: Tensor) -> list[tuple[int, Tensor]]:
         """Return, per chunk that holds any of the numbered blocks, which of them it holds."""

@@ -58,7 +58,7 @@ def pack_windows(documents: Sequence[TokenVectors]) -> tuple[Tensor, Tensor, Ten
     pieces: list[Tensor] = []
     owner: list[int] = []
     for index, document in enumerate(documents):
-        pieces.extend(document.vectors.split(list(document.windows)))
+        pieces.extend(torch.split(document.vectors, list(document.windows)))
         owner.extend([index] * len(document.windows))
     block = torch.nn.utils.rnn.pad_sequence(pieces, batch_first=True)
     lengths = torch.tensor([p.shape[0] for p in pieces])
@@ -74,7 +74,7 @@ def best_matches(query: Tensor, block: Tensor, mask: Tensor) -> Tensor:
         block, mask: as :func:`pack_windows` returns them.
 
     Returns:
-        (windows, tokens) in float32. A window without tokens gives −1.
+        (windows, tokens) in float32. A window without tokens gives -1.
     """
     sims = torch.matmul(block, query.to(block.dtype).T).float()
     return sims.masked_fill(~mask[:, :, None], -1.0).amax(dim=1)

@@ -30,7 +30,7 @@ def check_storage(storage: str) -> None:
         raise InvalidInputError(f"storage={storage!r} is not one of {', '.join(map(repr, get_args(Storage)))}.")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Layout:
     """What the bytes of a document's vectors mean.
 

@@ -196,13 +196,14 @@ def _write_anew(folder: Path, files: IndexFiles, checkpoint: Path, passages: Pas
         FirstStageError: RAGatouille failed.
     """
     name = files.folder.name
-    ragatouille = import_ragatouille()
+    import_ragatouille()
     try:
         with isolated():
-            # One process: several would import the caller's main module again.
-            model = ragatouille.RAGPretrainedModel.from_pretrained(
-                str(checkpoint), n_gpu=1, verbose=0, index_root=str(folder)
-            ).model
+            # One process: several would import the caller's main module again. What `model_name` is for: see
+            # IndexSearcher.
+            model = importlib.import_module("ragatouille.models").ColBERT(
+                str(checkpoint), n_gpu=1, verbose=0, index_root=str(folder), model_name=str(checkpoint)
+            )
             try:
                 model.index(
                     passages.texts,
@@ -223,6 +224,7 @@ def _write_anew(folder: Path, files: IndexFiles, checkpoint: Path, passages: Pas
     # It was built elsewhere than it will lie.
     record["config"]["root"] = str(files.folder.parent)
     record["config"]["checkpoint"] = str(checkpoint)
+    record["config"]["model_name"] = files.config.get("model_name")
     _write(built / "metadata.json", record)
     return built
 

@@ -28,7 +28,7 @@ from typing import Any
 
 from ..errors import FirstStageError, MissingExtraError
 from ._ragatouille_compile import install_kernels
-from ._ragatouille_isolation import PROCESS_LOCK, environment_kept, process_state_kept, random_state_kept
+from ._ragatouille_isolation import PROCESS_LOCK, environment_kept, prints_logged, process_state_kept, random_state_kept
 
 __all__ = ["check_installed", "import_colbert", "import_ragatouille"]
 
@@ -56,7 +56,7 @@ def import_ragatouille() -> ModuleType:
         The module ``ragatouille``.
 
     Raises:
-        MissingExtraError: RAGatouille or colbert-ai is not installed.
+        MissingExtraError: RAGatouille, colbert-ai or something that they need is not installed.
         FirstStageError: the installed RAGatouille runs on another engine.
     """
     with PROCESS_LOCK:
@@ -68,7 +68,7 @@ def import_ragatouille() -> ModuleType:
                 f"RAGatouille {_version('ragatouille')} is installed, which reads other indexes than 0.0.9 wrote. "
                 'Install the supported version with: pip install "ragatouille>=0.0.9,<0.0.10"'
             )
-        with process_state_kept(), warnings.catch_warnings():
+        with _importing(), warnings.catch_warnings():
             # It announces the next version's engine at every import; the pin above is the answer.
             warnings.filterwarnings("ignore", message=r"\s*\*+\s*RAGatouille WARNING", category=UserWarning)
             try:
@@ -76,8 +76,8 @@ def import_ragatouille() -> ModuleType:
             except ModuleNotFoundError as error:
                 if error.name is None or error.name.partition(".")[0] != "langchain":
                     raise
-                with _stand_ins():
-                    module = importlib.import_module("ragatouille")
+            with _stand_ins():
+                module = importlib.import_module("ragatouille")
         logger.info(
             "RAGatouille %s imports langchain.retrievers, which langchain %s does not have: "
             "a stand-in was there during the import and is gone.",
@@ -94,11 +94,11 @@ def import_colbert() -> ModuleType:
         The module ``colbert``.
 
     Raises:
-        MissingExtraError: colbert-ai is not installed.
+        MissingExtraError: colbert-ai, or something that it needs, is not installed.
     """
     with PROCESS_LOCK:
         check_installed("colbert")
-        with process_state_kept():
+        with _importing():
             colbert = importlib.import_module("colbert")
         if not getattr(colbert, "_excise_ready", False):
             _fix_model_class()
@@ -113,6 +113,17 @@ def check_installed(name: str = "colbert") -> None:
     """Raise :class:`MissingExtraError` if a module is not installed, without importing it."""
     if name not in sys.modules and importlib.util.find_spec(name) is None:
         raise MissingExtraError("ragatouille", "ragatouille")
+
+
+@contextlib.contextmanager
+def _importing() -> Iterator[None]:
+    with process_state_kept(), prints_logged("stdout"):
+        try:
+            yield
+        except ModuleNotFoundError as error:
+            # Installed without its dependencies.
+            name = error.name or str(error)
+            raise MissingExtraError({"git": "GitPython"}.get(name, name), "ragatouille") from error
 
 
 def _version(distribution: str) -> str:

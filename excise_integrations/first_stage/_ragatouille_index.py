@@ -100,7 +100,7 @@ def read_index(path: str | Path, *, damaged: bool = False) -> IndexFiles:
         IndexDamagedError: nothing is there, it is not a RAGatouille index, a file is missing or
             unreadable, or texts and vectors no longer belong together.
     """
-    folder = Path(path).expanduser().absolute()
+    folder = Path(path).expanduser().resolve()
     recover(folder)
     _check_folder(folder)
     record = _json(folder, "metadata.json", dict)

@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["PROCESS_LOCK", "environment_kept", "isolated", "process_state_kept", "random_state_kept"]
+__all__ = ["PROCESS_LOCK", "environment_kept", "isolated", "prints_logged", "process_state_kept", "random_state_kept"]
 
 logger = logging.getLogger("excise_integrations.ragatouille")
 
@@ -29,13 +29,30 @@ def isolated() -> Iterator[None]:
         PROCESS_LOCK,
         process_state_kept(),
         random_state_kept(),
-        _prints_logged("stdout"),
-        _prints_logged("stderr"),
+        prints_logged("stdout"),
+        prints_logged("stderr"),
+        _fresh_run(),
         warnings.catch_warnings(),
     ):
         for category in (FutureWarning, UserWarning):
             warnings.filterwarnings("ignore", category=category, module=r"(colbert|ragatouille|torch)\b")
         yield
+
+
+@contextlib.contextmanager
+def _fresh_run() -> Iterator[None]:
+    # Every RAGPretrainedModel leaves its settings on a stack that others inherit from, index folder included.
+    infra = sys.modules.get("colbert.infra")
+    if infra is None:
+        yield
+        return
+    run, config = infra.Run(), infra.RunConfig()
+    config.assign_defaults()
+    before, run.stack = run.stack, [config]
+    try:
+        yield
+    finally:
+        run.stack = before
 
 
 @contextlib.contextmanager
@@ -96,7 +113,8 @@ class _ThreadLog:
 
     def write(self, text: str) -> int:
         if threading.get_ident() != self._thread:
-            return int(self._stream.write(text))
+            # There is no stream in a process without a console.
+            return len(text) if self._stream is None else int(self._stream.write(text))
         for line in text.replace("\r", "\n").split("\n"):
             if line.strip():
                 logger.debug("%s", line.strip())
@@ -111,7 +129,8 @@ class _ThreadLog:
 
 
 @contextlib.contextmanager
-def _prints_logged(name: str) -> Iterator[None]:
+def prints_logged(name: str) -> Iterator[None]:
+    """Log what this thread writes to ``sys.stdout`` or ``sys.stderr``."""
     before = getattr(sys, name)
     setattr(sys, name, _ThreadLog(before))
     try:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ..encode.maxsim import TokenVectors
-from ..errors import FirstStageError, IndexDamagedError
+from ..errors import ExciseError, FirstStageError, IndexDamagedError
 from ._ragatouille_compat import import_colbert
 from ._ragatouille_index import IndexFiles
 from ._ragatouille_isolation import isolated
@@ -52,13 +52,19 @@ class IndexSearcher:
         self._lock = threading.RLock()
         try:
             with isolated():
+                # Its own configuration says what kind of model it is; the name of its ancestor would be looked up
+                # on the hub.
+                config = importlib.import_module("colbert.infra").ColBERTConfig(model_name=str(checkpoint))
                 searcher = colbert.Searcher(
                     index=files.folder.name,
                     index_root=str(files.folder.parent),
                     checkpoint=str(checkpoint),
                     collection=files.texts,
+                    config=config,
                     verbose=0,
                 )
+        except ExciseError:
+            raise
         except Exception as error:
             raise IndexDamagedError(
                 f"The index {files.folder} could not be loaded with the checkpoint {checkpoint}: {error}"
@@ -97,12 +103,16 @@ class IndexSearcher:
         pids = list(range(0, len(self), step))[:_SAMPLE]
         fresh, lengths = self.encode([self.files.texts[pid] for pid in pids])
         stored, stored_lengths = self.stored(pids)
-        same = lengths == stored_lengths
-        cosine = float((fresh * stored).sum(-1).mean()) if same else 0.0
+        pairs = [
+            (ours, theirs)
+            for ours, theirs in zip(torch.split(fresh, lengths), torch.split(stored, stored_lengths), strict=True)
+            if ours.shape == theirs.shape
+        ]
+        cosine = float(torch.cat([(ours * theirs).sum(-1) for ours, theirs in pairs]).mean()) if pairs else 0.0
         if cosine < _SAME_ENCODER:
             raise FirstStageError(
                 f"The index {self.files.folder} was not built with the checkpoint {checkpoint}: "
-                + (f"their vectors agree by {cosine:.2f} only. " if same else "their token counts differ. ")
+                + (f"their vectors agree by {cosine:.2f} only. " if pairs else "their token counts differ. ")
                 + "Name the right one with checkpoint=."
             )
         return cosine

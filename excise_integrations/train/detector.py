@@ -19,7 +19,7 @@ from ..detect.lora import load_transformer
 from ..detect.tagger import BEGIN, INSIDE, OUTSIDE, SpanTagger
 from ..encode.minilm import MODEL_SHA256
 from ..errors import InvalidInputError
-from ..weights import Adapter, save_adapter
+from ..weights import Adapter, load_adapter, save_adapter
 from .checkpoint import load_checkpoint, save_checkpoint
 from .examples import Example, digest
 
@@ -65,6 +65,7 @@ def train_detector(
     *,
     recipe: DetectorRecipe | None = None,
     path: str | Path | None = None,
+    start: str | Path | None = None,
     checkpoint: str | Path | None = None,
     resume: bool = False,
     max_minutes: float | None = None,
@@ -80,6 +81,7 @@ def train_detector(
         folder: where the adapter is written.
         recipe: see :class:`DetectorRecipe`.
         path: a folder with the weights of MiniLM.
+        start: a detector to start from, of the same or a lower rank.
         checkpoint: folder for a checkpoint after each epoch; None keeps none.
         resume: continue from ``checkpoint`` if it holds one.
         max_minutes: stop after the epoch that passes this.
@@ -101,6 +103,8 @@ def train_detector(
     lora = LoraConfig(r=recipe.rank, lora_alpha=2 * recipe.rank, lora_dropout=0.05, target_modules=lora_targets(model))
     wrapped = get_peft_model(model, lora)
     tagger = SpanTagger(wrapped, model.config.hidden_size)
+    if start is not None:
+        _start_from(load_adapter(start, "detector"), wrapped, tagger)
     data = [_encode(e, tokenizer, recipe.max_length) for e in examples]
     optimizer, trainable = _optimizer(tagger, recipe)
     steps = sum(1 for _ in _batches(data, recipe, random.Random(0))) * recipe.epochs
@@ -151,6 +155,18 @@ def train_detector(
         metrics=metrics,
         command=command,
     )
+
+
+def _start_from(adapter: Adapter, wrapped: Any, tagger: SpanTagger) -> None:
+    """Copy a trained adapter into the first rows of a wider one; the added rows change nothing yet."""
+    from peft import get_peft_model_state_dict, set_peft_model_state_dict
+
+    state = {k: v.clone() for k, v in get_peft_model_state_dict(wrapped).items()}
+    for name, old in adapter.tensors("adapter_model.safetensors").items():
+        rows, columns = old.shape
+        state[name][:rows, :columns] = old
+    set_peft_model_state_dict(wrapped, state)
+    tagger.load_heads(adapter.tensors("span_head.safetensors"))
 
 
 def lora_targets(model: nn.Module) -> list[str]:

@@ -66,7 +66,9 @@ def test_it_says_which_frozen_weights_it_holds(exported: Path) -> None:
     record = json.loads((exported / "artifact.metadata").read_text())
     assert record["dim"] == 128
     assert record["excise"]["backbone"] == "minilm"
-    assert record["excise"]["weights_sha256"] == Backbone.from_pretrained("minilm", projection=projection()).weights_hash
+    assert (
+        record["excise"]["weights_sha256"] == Backbone.from_pretrained("minilm", projection=projection()).weights_hash
+    )
     assert "apache-2.0" in (exported / "README.md").read_text()
 
 
@@ -83,7 +85,7 @@ def test_384_dimensions(tmp_path: Path) -> None:
 
 def test_a_folder_that_is_not_empty_needs_force(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(InvalidInputError, match="not empty.*force=True"):
+    with pytest.raises(InvalidInputError, match=r"not empty.*force=True"):
         export_minilm(tmp_path, projection=projection())
     assert [p.name for p in tmp_path.iterdir()] == ["notes.txt"]
     export_minilm(tmp_path, projection=projection(), force=True)
@@ -94,7 +96,7 @@ def test_a_folder_that_is_not_empty_needs_force(tmp_path: Path) -> None:
 
 def test_another_models_folder_is_refused_even_with_force(tmp_path: Path) -> None:
     (tmp_path / "modules.json").write_text("[]")
-    with pytest.raises(InvalidInputError, match="modules.json"):
+    with pytest.raises(InvalidInputError, match=r"modules\.json"):
         export_minilm(tmp_path, projection=projection(), force=True)
 
 

@@ -31,11 +31,6 @@ METADATAS = [{"topic": t, "page": i} for i, t in enumerate(["animal", "music", "
 
 
 @pytest.fixture(scope="module")
-def backbone() -> Backbone:
-    return Backbone.from_pretrained("minilm", projection=None)
-
-
-@pytest.fixture(scope="module")
 def stage(backbone: Backbone) -> MemoryFirstStage:
     return MemoryFirstStage.from_texts(TEXTS, metadatas=METADATAS, backbone=backbone)
 

@@ -263,12 +263,29 @@ def test_a_moved_checkpoint(ragatouille_index: RagatouilleIndex, tmp_path: Path)
     assert RagatouilleFirstStage.from_index(path).checkpoint == str(tmp_path / "project" / "models" / "minilm")
 
 
+def test_a_checkpoint_that_names_its_ancestor_on_the_hub(ragatouille_index: RagatouilleIndex, tmp_path: Path) -> None:
+    checkpoint = Path(shutil.copytree(ragatouille_index.checkpoint, tmp_path / "c"))
+    record = json.loads((checkpoint / "artifact.metadata").read_text())
+    (checkpoint / "artifact.metadata").write_text(json.dumps({**record, "model_name": "somebody/not-there"}))
+    opened = RagatouilleFirstStage.from_index(ragatouille_index.copy(tmp_path), checkpoint=checkpoint)
+    assert opened.search("history of jazz music", 1)[0].metadata["document_id"] == "music-history"
+
+
+def test_a_link_to_an_index(ragatouille_index: RagatouilleIndex, tmp_path: Path) -> None:
+    path = ragatouille_index.copy(tmp_path)
+    (tmp_path / "link").symlink_to(path)
+    opened = RagatouilleFirstStage.from_index(tmp_path / "link")
+    opened.delete("cats-prices")
+    assert RagatouilleFirstStage.from_index(path).fingerprint == opened.fingerprint
+    assert (tmp_path / "link").is_symlink()
+
+
 def test_a_checkpoint_that_is_not_the_indexs_own(ragatouille_index: RagatouilleIndex, tmp_path: Path) -> None:
     other = export_minilm(tmp_path / "other", projection=projection(seed=1))
     with pytest.raises(FirstStageError, match="was not built with the checkpoint"):
         RagatouilleFirstStage.from_index(ragatouille_index.path, checkpoint=other)
     narrow = export_minilm(tmp_path / "narrow", projection=projection(dim=64))
-    with pytest.raises(FirstStageError, match="128 dimensions.*makes 64"):
+    with pytest.raises(FirstStageError, match=r"128 dimensions.*makes 64"):
         RagatouilleFirstStage.from_index(ragatouille_index.path, checkpoint=narrow)
 
 
@@ -281,7 +298,7 @@ def test_a_checkpoint_with_code_of_its_own_is_refused(ragatouille_index: Ragatou
 
 
 def test_no_index_at_all(ragatouille_index: RagatouilleIndex, tmp_path: Path) -> None:
-    with pytest.raises(IndexDamagedError, match="no index at .*nowhere"):
+    with pytest.raises(IndexDamagedError, match=r"no index at .*nowhere"):
         RagatouilleFirstStage.from_index(tmp_path / "nowhere")
     (tmp_path / "file").write_text("x")
     for path in (tmp_path, tmp_path / "file"):
@@ -300,10 +317,10 @@ def test_no_index_at_all(ragatouille_index: RagatouilleIndex, tmp_path: Path) ->
         ("0.codes.pt", None, "lacks 0.codes.pt"),
         ("ivf.pid.pt", None, "lacks ivf.pid.pt"),
         ("doclens.0.json", None, "lacks doclens.0.json"),
-        ("collection.json", "[\"cut o", "cannot be read"),
+        ("collection.json", '["cut o', "cannot be read"),
         ("collection.json", "{}", "does not hold"),
         ("collection.json", "[]", "0 texts"),
-        ("pid_docid_map.json", "{\"a\": \"b\"}", "no number"),
+        ("pid_docid_map.json", '{"a": "b"}', "no number"),
         ("metadata.json", "{}", "not the metadata"),
         ("metadata.json", None, "incomplete"),
         ("0.residuals.pt", "not a tensor", "could not be loaded"),
@@ -328,6 +345,8 @@ def test_a_model_without_an_index() -> None:
 def test_a_missing_extra(ragatouille_index: RagatouilleIndex, monkeypatch: pytest.MonkeyPatch) -> None:
     find_spec = importlib.util.find_spec
     monkeypatch.delitem(sys.modules, "colbert", raising=False)
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *a: None if name == "colbert" else find_spec(name, *a))
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *a: None if name == "colbert" else find_spec(name, *a)
+    )
     with pytest.raises(MissingExtraError, match=r"'ragatouille' is not installed.*excise-integrations\[ragatouille\]"):
         RagatouilleFirstStage.from_index(ragatouille_index.path)

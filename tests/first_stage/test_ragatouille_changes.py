@@ -57,9 +57,9 @@ def test_delete_compares_whole_ids(own: RagatouilleFirstStage) -> None:
     # RAGatouille takes a string for a set of substrings.
     own.delete("cats-prices")
     assert len(own.document_ids) == 35
-    with pytest.raises(InvalidInputError, match="no documents.*'cats'"):
+    with pytest.raises(InvalidInputError, match=r"no documents.*'cats'"):
         own.delete("cats")
-    with pytest.raises(InvalidInputError, match="would leave the index .* empty"):
+    with pytest.raises(InvalidInputError, match=r"would leave the index .* empty"):
         own.delete(own.document_ids)
     own.delete([])
     assert len(own.document_ids) == 35

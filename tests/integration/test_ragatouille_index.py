@@ -14,7 +14,7 @@ from ragatouille_fixtures import RagatouilleIndex, documents
 
 from excise_integrations.errors import IndexDamagedError, InvalidInputError
 from excise_integrations.first_stage._ragatouille_isolation import isolated
-from excise_integrations.first_stage.ragatouille import RAGPretrainedModel, RagatouilleFirstStage
+from excise_integrations.first_stage.ragatouille import RagatouilleFirstStage, RAGPretrainedModel
 
 QUERIES = ["history of jazz music", "who is famous in astronomy", "prices of contract law for beginners"]
 
@@ -46,9 +46,7 @@ def test_from_model(ragatouille_index: RagatouilleIndex, stage: RagatouilleFirst
         RagatouilleFirstStage.from_model(fresh)
 
 
-def test_what_we_change_ragatouille_reads(
-    ragatouille_index: RagatouilleIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_we_change_ragatouille_reads(ragatouille_index: RagatouilleIndex, tmp_path: Path) -> None:
     ours = RagatouilleFirstStage.from_index(ragatouille_index.copy(tmp_path, "articles"))
     ours.delete(["music-history", "cats-prices"])
     ours.add([documents()[0][0]], ["again"], [{"subject": "jazz again"}])
@@ -67,13 +65,16 @@ def test_an_index_damaged_by_delete_from_index_is_refused_and_can_be_repaired(
     model = RAGPretrainedModel.from_index(str(path), verbose=0)
     # RAGatouille finds the index it deletes from by the root and the name that the index was built with.
     with isolated():
-        monkeypatch.setattr(model.model.run_context.gen.gi_frame.f_locals["self"].config, "index_root", str(root))
+        sys.modules["colbert.infra"].Run().config.index_root = str(root)
         model.delete_from_index(["cars-history", "cats-prices"])
     with pytest.raises(IndexDamagedError, match=r"other\s+documents' texts.*repair"):
         RagatouilleFirstStage.from_index(path)
     with pytest.raises(IndexDamagedError):
         RagatouilleFirstStage.from_model(model)
+    # What models leave behind in the process has no say in where it is built.
+    monkeypatch.setattr(sys.modules["colbert.infra"].Run().config, "index_root", str(tmp_path / "wrong"))
     repaired = RagatouilleFirstStage.repair(path)
+    assert not (tmp_path / "wrong").exists()
     texts, ids, metadata = documents()
     by_id = dict(zip(ids, zip(texts, metadata, strict=True), strict=True))
     found = {c.metadata["document_id"]: c for c in repaired.search("anything", 1000)}
@@ -84,7 +85,7 @@ def test_an_index_damaged_by_delete_from_index_is_refused_and_can_be_repaired(
     assert repaired.search("history of mountain hiking", 1)[0].metadata["document_id"] == "hiking-history"
 
 
-SCRIPT = r'''
+SCRIPT = r"""
 import importlib.util, json, logging, multiprocessing, os, random, sys
 from pathlib import Path
 
@@ -102,7 +103,7 @@ random.seed(1); numpy.random.seed(1); torch.manual_seed(1)
 def state():
     return {
         "start method": multiprocessing.get_start_method(allow_none=True),
-        "environment": {k: os.environ.get(k) for k in ("CUDA_VISIBLE_DEVICES", "TOKENIZERS_PARALLELISM", "GIT_PYTHON_REFRESH", "PATH")},
+        "environment": dict(os.environ),
         "random": [repr(random.getstate()), repr(numpy.random.get_state()), torch.get_rng_state().tolist()],
         "streams": [id(sys.stdout), id(sys.stderr)],
     }
@@ -126,13 +127,14 @@ print(json.dumps({
     "needed to search": needed_to_search,
     "found": found,
     "model": RAGPretrainedModel.__name__,
-    "stubs": [n for n in sys.modules if n.startswith("langchain.retrievers")] + ["attribute"] * hasattr(langchain, "retrievers"),
+    "stubs": [n for n in sys.modules if n.startswith("langchain.retrievers")],
+    "attribute": hasattr(langchain, "retrievers"),
     "langchain": importlib.util.find_spec("langchain").origin,
     "here": sorted(os.listdir()),
     "messages": messages,
     "launcher": sys.modules["colbert.infra.launcher"].mp.get_start_method(),
 }))
-'''
+"""
 
 
 def test_a_machine_without_tools_and_a_process_that_stays_as_it_was(
@@ -161,6 +163,7 @@ def test_a_machine_without_tools_and_a_process_that_stays_as_it_was(
     assert report["found"][0] == "ants"
     assert report["model"] == "RAGPretrainedModel"
     assert report["stubs"] == []
+    assert report["attribute"] is False
     assert report["langchain"].endswith("langchain/__init__.py")
     assert report["here"] == []
     assert report["launcher"] == "spawn"
@@ -170,7 +173,7 @@ def test_a_machine_without_tools_and_a_process_that_stays_as_it_was(
     assert all("\n" not in message for message in report["messages"])
 
 
-COMPILED = r'''
+COMPILED = r"""
 import json, sys
 from excise_integrations.first_stage.ragatouille import RagatouilleFirstStage
 import colbert.search.index_storage as storage
@@ -178,7 +181,7 @@ stage = RagatouilleFirstStage.from_index(sys.argv[1])
 assert "cpp" in repr(storage.IndexScorer.filter_pids) or "builtin" in repr(storage.IndexScorer.filter_pids)
 queries = json.loads(sys.argv[2])
 print(json.dumps([[(c.id, c.score) for c in stage.search(q, k)] for q in queries for k in (3, 10, 1000)]))
-'''
+"""
 
 
 @pytest.mark.compiler

@@ -1,0 +1,219 @@
+"""Token vectors on disk, shared by processes: a cache that survives a restart."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sqlite3
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import InvalidInputError
+from .disk_file import SharedFile, transaction
+from .storage import StoredVectors
+
+__all__ = ["DiskCache", "DiskStats"]
+
+logger = logging.getLogger("excise_integrations")
+
+# With the version of the schema, so that other versions of the package neither read nor spoil it.
+_NAME = "excise-vectors-v1"
+# Of the table's and the index's pages, per row beside its bytes.
+_ROW_OVERHEAD = 256
+_KEYS_PER_QUERY = 500
+# Uses are written with the next vectors, or once so many have gathered: a hit must not cost a write.
+_MAX_UNWRITTEN_USES = 4096
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS vectors (key BLOB PRIMARY KEY, row BLOB NOT NULL, size INTEGER NOT NULL, used INTEGER NOT NULL);
+CREATE INDEX IF NOT EXISTS by_use ON vectors (used, size);
+"""  # noqa: E501
+
+@dataclass(frozen=True)
+class DiskStats:
+    """What a disk cache holds, and how many rows this object evicted or dropped as damaged."""
+
+    entries: int
+    bytes: int
+    evictions: int
+    dropped: int
+
+
+class DiskCache:
+    """Least-recently-used rows in SQLite, bounded in bytes; several processes may share the folder.
+
+    A killed process leaves whole rows only. Every row carries a checksum: a damaged row is dropped
+    and its document is encoded again; a damaged file is replaced by a new one. A full or
+    read-only disk is logged and never fails a query. The folder must be on a local file system.
+
+    Args:
+        folder: where the file lies; made when it does not exist.
+        max_bytes: bound of the rows, at least 0. The file grows no larger than the bound and a
+            tenth; a journal of about one batch stands beside it.
+
+    Raises:
+        InvalidInputError: the bound is negative, or the folder cannot be made.
+    """
+
+    def __init__(self, folder: str | Path, *, max_bytes: int = 4 * 1024**3) -> None:
+        if max_bytes < 0:
+            raise InvalidInputError(f"max_bytes={max_bytes} is negative; give the size of the disk cache in bytes.")
+        self.folder = Path(folder)
+        self.max_bytes = max_bytes
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InvalidInputError(
+                f"The cache folder {self.folder} cannot be made ({error.strerror}); give another one."
+            ) from error
+        self._file = SharedFile(self.folder, _NAME, _SCHEMA)
+        self._used: dict[str, int] = {}
+        self._evictions = self._dropped = 0
+
+    # --- use --------------------------------------------------------------------------------
+
+    def get(self, keys: Sequence[str]) -> dict[str, StoredVectors]:
+        """Return the rows that are there and whole.
+
+        Args:
+            keys: sha256 in hexadecimal digits.
+        """
+
+        def read(connection: sqlite3.Connection) -> dict[str, StoredVectors]:
+            found: dict[str, StoredVectors] = {}
+            damaged: list[str] = []
+            for part in _parts(keys):
+                marks = ",".join("?" * len(part))
+                rows = connection.execute(
+                    f"SELECT key, row FROM vectors WHERE key IN ({marks})", [bytes.fromhex(k) for k in part]
+                )
+                for raw, row in rows:
+                    key = bytes(raw).hex()
+                    try:
+                        found[key] = StoredVectors.from_row(key, row)
+                    except (ValueError, TypeError, KeyError) as error:
+                        logger.warning("Row %s of the cache %s is damaged (%s); dropped.", key[:12], self.folder, error)
+                        damaged.append(key)
+            if damaged:
+                self._dropped += len(damaged)
+                # On a read-only disk the row stays and is passed over again.
+                with contextlib.suppress(sqlite3.OperationalError), transaction(connection):
+                    connection.executemany("DELETE FROM vectors WHERE key = ?", [(bytes.fromhex(k),) for k in damaged])
+            self._used.update(dict.fromkeys(found, _now()))
+            if len(self._used) > _MAX_UNWRITTEN_USES:
+                with contextlib.suppress(sqlite3.OperationalError), transaction(connection):
+                    self._write_uses(connection)
+            return found
+
+        return self._file.run(read, {})
+
+    def missing(self, keys: Sequence[str]) -> list[str]:
+        """Return those of the keys that have no row, in order, without reading any vectors."""
+
+        def look(connection: sqlite3.Connection) -> list[str]:
+            there: set[str] = set()
+            for part in _parts(keys):
+                marks = ",".join("?" * len(part))
+                rows = connection.execute(
+                    f"SELECT key FROM vectors WHERE key IN ({marks})", [bytes.fromhex(k) for k in part]
+                )
+                there.update(bytes(raw).hex() for (raw,) in rows)
+            return [key for key in keys if key not in there]
+
+        return self._file.run(look, list(keys))
+
+    def put(self, items: Mapping[str, StoredVectors]) -> None:
+        """Write rows, all of them or none, evicting those that were not used for the longest time.
+
+        Args:
+            items: rows by key. Those that do not fit within the bound are left out.
+        """
+        rows: list[tuple[bytes, bytes, int, int]] = []
+        new = 0
+        for key, value in items.items():
+            row = value.to_row(key)
+            size = len(row) + _ROW_OVERHEAD
+            if new + size <= self.max_bytes:
+                new += size
+                rows.append((bytes.fromhex(key), row, size, _now()))
+
+        def write(connection: sqlite3.Connection) -> None:
+            with transaction(connection):
+                self._write_uses(connection)
+                self._make_room(connection, new)
+                connection.executemany("INSERT OR IGNORE INTO vectors VALUES (?, ?, ?, ?)", rows)
+
+        if rows:
+            self._file.run(write, None)
+
+    def stats(self) -> DiskStats:
+        """Return the number of rows and their bytes, and the counters of this object."""
+        query = "SELECT COUNT(*), COALESCE(SUM(size), 0) FROM vectors"
+        entries, size = self._file.run(lambda connection: connection.execute(query).fetchone(), (0, 0))
+        return DiskStats(entries, size, self._evictions, self._dropped)
+
+    def clear(self) -> None:
+        """Delete every row."""
+
+        def delete(connection: sqlite3.Connection) -> None:
+            with transaction(connection):
+                connection.execute("DELETE FROM vectors")
+            connection.execute("VACUUM")
+
+        self._file.run(delete, None)
+
+    def close(self) -> None:
+        """Write what is left to write and close the file; the next use opens it again."""
+        def last(connection: sqlite3.Connection) -> None:
+            with transaction(connection):
+                self._write_uses(connection)
+
+        if self._used and self._file.is_open:
+            self._file.run(last, None)
+        self._file.close()
+
+    def __enter__(self) -> DiskCache:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"folder": str(self.folder), "max_bytes": self.max_bytes}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["folder"], max_bytes=state["max_bytes"])  # type: ignore[misc]
+
+    # --- rows -------------------------------------------------------------------------------
+
+    def _write_uses(self, connection: sqlite3.Connection) -> None:
+        used, self._used = self._used, {}
+        connection.executemany(
+            "UPDATE vectors SET used = max(used, ?) WHERE key = ?", [(at, bytes.fromhex(k)) for k, at in used.items()]
+        )
+
+    def _make_room(self, connection: sqlite3.Connection, new: int) -> None:
+        held = connection.execute("SELECT COALESCE(SUM(size), 0) FROM vectors").fetchone()[0]
+        excess = held + new - self.max_bytes
+        if excess <= 0:
+            return
+        # A little more than needed, so that not every write evicts.
+        excess += self.max_bytes // 50
+        oldest: list[tuple[int]] = []
+        for row, size in connection.execute("SELECT rowid, size FROM vectors ORDER BY used"):
+            if excess <= 0:
+                break
+            oldest.append((row,))
+            excess -= size
+        connection.executemany("DELETE FROM vectors WHERE rowid = ?", oldest)
+        self._evictions += len(oldest)
+
+
+def _parts(keys: Sequence[str]) -> Iterator[Sequence[str]]:
+    return (keys[at : at + _KEYS_PER_QUERY] for at in range(0, len(keys), _KEYS_PER_QUERY))
+
+
+def _now() -> int:
+    return time.time_ns() // 1000
