@@ -176,11 +176,12 @@ def _shared(scored: Scored, groups: list[list[int]]) -> Scored:
 
 def _demote(scored: Scored, groups: list[list[int]] | None, excise: Excise) -> Outcome:
     if groups is None:
-        return demote(scored.scores, scored.columns, excise.config)
+        return demote(scored.scores, scored.columns, excise.config, wanted=scored.wanted)
     # A document's score is its best passage's, like its evidence; its passages share the verdict.
     scores = torch.stack([scored.scores[g].max() for g in groups])
     columns = torch.stack([scored.columns[g[0]] for g in groups])
-    outcome = demote(scores, columns, excise.config)
+    wanted = None if scored.wanted is None else torch.stack([scored.wanted[g].max() for g in groups])
+    outcome = demote(scores, columns, excise.config, wanted=wanted)
     return _spread(outcome, groups, scored.scores)
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from .encode.maxsim import TokenVectors, maxsim
 from .errors import DetectorError, FirstStageError, InvalidInputError
-from .evidence import evidence_of, pooled, topic_mask, wanted_mask
+from .evidence import count_words, evidence_of, pooled, topic_mask, wanted_mask
 from .first_stage.base import FirstStage, VectorFirstStage
 from .types import Candidate, Detection, Span
 
@@ -36,9 +36,19 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Scored:
-    """Scores (n,) and evidence (n, topics) of a shortlist, and evidence (n, columns) as the rule takes it."""
+    """A shortlist in numbers.
+
+    Args:
+        scores: (n,) re-embedded MaxSim.
+        wanted: (n,) mean MaxSim of the query's tokens outside the excluded topics; None when too few
+            of them are content words.
+        evidence: (n, topics).
+        columns: (n, columns) evidence as the rule takes it: pooled for "paper".
+        warnings: for the reader of an audit.
+    """
 
     scores: Tensor
+    wanted: Tensor | None
     evidence: Tensor
     columns: Tensor
     warnings: tuple[str, ...]
@@ -180,17 +190,23 @@ def score(
         for span, topic in zip(detection.spans, masked, strict=True)
         if not topic.shape[0]
     )
-    scope = excise.config.score_query
-    asking = query_vectors.vectors
-    if scope == "wanted" or (scope == "auto" and encoder.adapter is None and excise.config.demotion != "paper"):
-        asking = asking[torch.tensor(wanted_mask(query_vectors, topics, special=special))]
-    scores = maxsim(asking, documents)
-    if excise.config.score_scale == "mean":
-        scores = scores / asking.shape[0]
+    config = excise.config
+    full = query_vectors.vectors
+    keep = wanted_mask(query_vectors, topics, special=special)
+    wanted = full[torch.tensor(keep)]
+    wanted_scores = maxsim(wanted, documents)
+    scope = config.score_query
+    if scope == "auto":
+        scope = "wanted" if encoder.adapter is None and config.demotion == "per_topic" else "full"
+    scores = wanted_scores if scope == "wanted" else maxsim(full, documents)
+    small = config.demotion == "per_topic" and len(documents) < config.min_shortlist
+    if small or config.score_scale == "mean":
+        scores = scores / (wanted if scope == "wanted" else full).shape[0]
     evidence = evidence_of(masked, documents)
     columns = evidence_of(pooled(masked), documents) if excise.config.demotion == "paper" else evidence
     timings["compare"] = time.perf_counter() - clock
-    return Scored(scores, evidence, columns, tuple(warnings))
+    rich = count_words(query_vectors, keep, special=special) >= config.dominance_words
+    return Scored(scores, wanted_scores / wanted.shape[0] if rich else None, evidence, columns, tuple(warnings))
 
 
 def _documents(

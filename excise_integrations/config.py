@@ -49,11 +49,25 @@ class ExciseConfig(BaseModel):
         "'per_topic': each excluded topic is demoted by itself.",
     )
     topic_fraction: float = Field(
-        0.92, ge=0.0, le=1.0, description="'per_topic': removable at or above this share of the topic's max evidence."
+        0.9, ge=0.0, le=1.0, description="'per_topic': removable at or above this share of the topic's max evidence."
     )
     total_cap: int = Field(9, ge=0, description="'per_topic': at most this many removals over all topics.")
+    dominance: float | None = Field(
+        0.12,
+        ge=0.0,
+        description="'per_topic': a candidate whose mean MaxSim with the wanted words beats every candidate below the "
+        "cuts by more than this is not removed; None switches the check off.",
+    )
+    dominance_words: int = Field(
+        5,
+        ge=0,
+        description="`dominance` is read only when the query wants at least this many content words; with fewer, every "
+        "document on the subject matches all of them.",
+    )
     score_scale: Literal["sum", "mean"] = Field(
-        "sum", description="Whether the re-embedded MaxSim is a sum or a mean over query tokens."
+        "sum",
+        description="Whether the re-embedded MaxSim is a sum or a mean over query tokens. 'per_topic' takes the mean "
+        "below `min_shortlist`, where nothing is removed and the penalty alone must decide.",
     )
     score_query: Literal["auto", "full", "wanted"] = Field(
         "auto",

@@ -73,7 +73,7 @@ def soft_penalty(evidence: Tensor, cut: float, config: ExciseConfig) -> Tensor:
 
 
 def demote(
-    scores: Tensor, evidence: Tensor, config: ExciseConfig, *, eligible: Tensor | None = None
+    scores: Tensor, evidence: Tensor, config: ExciseConfig, *, wanted: Tensor | None = None
 ) -> Outcome:
     """Apply the demotion rule to a shortlist.
 
@@ -89,7 +89,9 @@ def demote(
         scores: (n,) re-embedded MaxSim, in frozen order.
         evidence: (n, topics) in [-1, 1], in frozen order.
         config: the constants.
-        eligible: (n, topics) booleans; a candidate may be removed for a topic only where True.
+        wanted: (n,) mean MaxSim of the query's tokens outside the excluded topics. With "per_topic" a
+            candidate that beats every candidate below the cuts by more than ``config.dominance`` is about
+            what is wanted and mentions the topic; it is penalised and never removed.
 
     Returns:
         The outcome. Ties keep the frozen order.
@@ -127,7 +129,8 @@ def demote(
     strongest = {t: _rank(evidence[:, t])[0] for t in active}
     quiet = [all(float(evidence[i, t]) <= cuts[t] for t in active) for i in range(n)]
     protected = _protected(scores, final, set(strongest.values()), quiet, config)
-    chosen = _removable(evidence, final, cuts, strongest, active, config, eligible)
+    dominant = _dominant(wanted, quiet, config)
+    chosen = _removable(evidence, final, cuts, strongest, active, config, dominant)
     removed = {i: by for i, by in chosen.items() if i != protected}
 
     margins = evidence - torch.tensor(cuts, dtype=evidence.dtype)
@@ -153,7 +156,7 @@ def demote(
 
 def _rank(values: Tensor) -> list[int]:
     """Indices by descending value; ties keep the given order."""
-    return torch.sort(values, descending=True, stable=True).indices.tolist()  # type: ignore[no-any-return]
+    return torch.sort(values, descending=True, stable=True).indices.tolist()
 
 
 def _undemoted(scores: Tensor, evidence: Tensor, config: ExciseConfig, cuts: Sequence[float] = ()) -> Outcome:
@@ -188,6 +191,14 @@ def _protected(
     return others[0] if others else None
 
 
+def _dominant(wanted: Tensor | None, quiet: Sequence[bool], config: ExciseConfig) -> set[int]:
+    """Candidates about the wanted topic that only mention an excluded one."""
+    if wanted is None or config.dominance is None or config.demotion == "paper" or not any(quiet):
+        return set()
+    best = max(float(w) for w, q in zip(wanted, quiet, strict=True) if q)
+    return {i for i, w in enumerate(wanted.tolist()) if w > best + config.dominance}
+
+
 def _removable(
     evidence: Tensor,
     final: Tensor,
@@ -195,7 +206,7 @@ def _removable(
     strongest: dict[int, int],
     active: list[int],
     config: ExciseConfig,
-    eligible: Tensor | None,
+    dominant: set[int],
 ) -> dict[int, set[int]]:
     """Candidates to remove before the guard, each with the topics that ask for it (Algorithm 1, lines 14 to 17)."""
     if not config.removal:
@@ -213,7 +224,7 @@ def _removable(
             bound = max(bound, cuts[t])
         ranking = _rank(final if by_rank else column)
         asked = [strongest[t]] if small else [i for i in ranking if float(column[i]) >= bound]
-        allowed = [i for i in asked if eligible is None or bool(eligible[i, t])]
+        allowed = [i for i in asked if i not in dominant]
         picks.extend((float((final if by_rank else column)[i]), i, t) for i in allowed[: config.cap])
     total = config.cap if config.demotion == "paper" else config.total_cap
     chosen: dict[int, set[int]] = {}

@@ -9,16 +9,17 @@ from torch import Tensor
 
 from .encode.maxsim import TokenVectors, best_matches, pack_windows, sum_per_document
 
-__all__ = ["STOP_WORDS", "content_mask", "evidence_of", "pooled", "topic_mask", "wanted_mask"]
+__all__ = ["STOP_WORDS", "content_mask", "count_words", "evidence_of", "pooled", "topic_mask", "wanted_mask"]
 
-STOP_WORDS = frozenset(
+_STOP_WORDS = (
     "a about above after all also am an and any are as at be because been before being below between both but by "
     "can could did do does doing down during each few for from further had has have having he her here hers him his "
-    "how i if in into is it its itself just me more most my no nor not of off on once only or other our out over own "
-    "please same she should so some such than that the their them then there these they this those through to too "
-    "under until up very was we were what when where which while who whom why will with would you your s t ll ve re "
-    "d m".split()
+    "how i if in into is it its itself just me more most my no nor not of off on once only or other our out over "
+    "own please same she should so some such than that the their them then there these they this those through to "
+    "too under until up very was we were what when where which while who whom why will with would you your s t ll "
+    "ve re d m"
 )
+STOP_WORDS = frozenset(_STOP_WORDS.split())
 
 
 def content_mask(vectors: TokenVectors, *, special: frozenset[str] | set[str]) -> list[bool]:
@@ -86,7 +87,9 @@ def pooled(topics: Sequence[Tensor]) -> list[Tensor]:
     return [torch.cat(list(topics))]
 
 
-def wanted_mask(query: TokenVectors, topics: Sequence[TokenVectors], *, special: frozenset[str] | set[str]) -> list[bool]:
+def wanted_mask(
+    query: TokenVectors, topics: Sequence[TokenVectors], *, special: frozenset[str] | set[str]
+) -> list[bool]:
     """Mark the query's tokens outside the excluded topics.
 
     Args:
@@ -107,6 +110,13 @@ def wanted_mask(query: TokenVectors, topics: Sequence[TokenVectors], *, special:
                 break
     content = content_mask(query, special=special)
     return keep if any(k and c for k, c in zip(keep, content, strict=True)) else [True] * len(keep)
+
+
+def count_words(query: TokenVectors, keep: Sequence[bool], *, special: frozenset[str] | set[str]) -> int:
+    """Count the content words among the marked tokens of a query."""
+    content = content_mask(query, special=special)
+    rows = zip(content, keep, query.tokens, strict=True)
+    return sum(c and k and not token.startswith("##") for c, k, token in rows)
 
 
 def _bare(token: str) -> str:

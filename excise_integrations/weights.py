@@ -103,8 +103,8 @@ class Adapter:
         from peft import PeftModel
 
         try:
-            wrapped = PeftModel.from_pretrained(model, str(self.folder), is_trainable=False)  # type: ignore[arg-type]
-            return wrapped.merge_and_unload()  # type: ignore[operator,no-any-return]
+            wrapped = PeftModel.from_pretrained(model, str(self.folder), is_trainable=False)
+            return wrapped.merge_and_unload()  # type: ignore[no-any-return]
         except Exception as error:
             raise AdapterError(f"The adapter {self.folder} does not fit its backbone: {error}") from error
 
@@ -145,10 +145,12 @@ def load_adapter(folder: str | Path, task: Task) -> Adapter:
     folder = Path(folder)
     path = folder / "manifest.json"
     if not path.is_file():
+        _recover(folder)
+    if not path.is_file():
         raise AdapterError(f"{folder} is not an adapter folder: it has no manifest.json.")
     try:
         manifest = Manifest.model_validate_json(path.read_text(encoding="utf-8"))
-    except (ValidationError, UnicodeDecodeError) as error:
+    except (ValidationError, UnicodeDecodeError, OSError) as error:
         raise AdapterError(f"{path} is not a valid manifest: {error}") from error
     if manifest.task != task:
         raise AdapterError(f"{folder} is an adapter for the task {manifest.task!r}; one for {task!r} is needed.")
@@ -166,13 +168,25 @@ def load_adapter(folder: str | Path, task: Task) -> Adapter:
         file = folder / name
         if not file.is_file():
             raise AdapterError(f"{folder} lacks {name}, which its manifest lists; copy the whole folder again.")
-        found = hashlib.sha256(file.read_bytes()).hexdigest()
+        try:
+            found = hashlib.sha256(file.read_bytes()).hexdigest()
+        except OSError as error:
+            raise AdapterError(f"{file} cannot be read: {error}") from error
         if found != expected:
             raise AdapterError(
                 f"{file} has sha256 {found}, its manifest says {expected}: the file is damaged or was changed. "
                 "Copy the folder again or train the adapter anew."
             )
     return Adapter(folder, manifest)
+
+
+def _recover(folder: Path) -> None:
+    if folder.exists() or not folder.parent.is_dir():
+        return
+    from .first_stage._ragatouille_swap import recover
+
+    # Where two folders cannot be exchanged at once, a process killed in save_adapter can leave this one aside.
+    recover(folder)
 
 
 def load_projection(backbone: str) -> Tensor:
@@ -221,34 +235,65 @@ def save_adapter(
     Returns:
         The adapter, verified by reading it back.
     """
-    from safetensors.torch import save_file
-
     folder = Path(folder)
-    if folder.exists() and any(folder.iterdir()) and not (folder / "manifest.json").is_file():
+    if folder.exists() and not _replaceable(folder):
         raise AdapterError(f"{folder} exists and is not an adapter folder; choose an empty one.")
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    staging = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    for name in tensors:
+        if not _SAFE_NAME.match(name):
+            raise AdapterError(f"{name!r} is not a plain file name; an adapter's files lie in its own folder.")
+    staging: Path | None = None
     try:
-        for name, content in tensors.items():
-            save_file({k: v.contiguous().cpu() for k, v in content.items()}, str(staging / name))
-        if adapter_config is not None:
-            _write(staging / "adapter_config.json", json.dumps(adapter_config, indent=2, sort_keys=True))
-        files = {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in sorted(staging.iterdir())}
-        record = Manifest(task=task, backbone=backbone, backbone_sha256=backbone_sha256, files=files, **manifest)
-        _write(staging / "manifest.json", record.model_dump_json(indent=2) + "\n")
-        _write(staging / "README.md", card)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        staging = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+        _write_adapter(staging, task, backbone, backbone_sha256, tensors, adapter_config, card, manifest)
         load_adapter(staging, task)
         staging.chmod(0o755)
-        if folder.exists():
-            old = folder.with_name(f".{folder.name}-old-{os.getpid()}")
-            folder.rename(old)
-            staging.rename(folder)
-            shutil.rmtree(old)
-        else:
-            staging.rename(folder)
+        _put(staging, folder)
+    except AdapterError:
+        raise
+    except Exception as error:
+        raise AdapterError(f"The adapter {folder} was not written: {error}") from error
     finally:
-        shutil.rmtree(staging, ignore_errors=True)
+        if staging is not None:
+            shutil.rmtree(staging, ignore_errors=True)
     return load_adapter(folder, task)
+
+
+def _replaceable(folder: Path) -> bool:
+    return folder.is_dir() and ((folder / "manifest.json").is_file() or not any(folder.iterdir()))
+
+
+def _put(staging: Path, folder: Path) -> None:
+    if not folder.exists():
+        staging.rename(folder)
+        return
+    from .first_stage._ragatouille_swap import swap
+
+    swap(folder, staging)
+
+
+def _write_adapter(
+    folder: Path,
+    task: Task,
+    backbone: str,
+    backbone_sha256: str,
+    tensors: Mapping[str, Mapping[str, Tensor]],
+    adapter_config: Mapping[str, Any] | None,
+    card: str,
+    manifest: Mapping[str, Any],
+) -> None:
+    from safetensors.torch import save_file
+
+    for name, content in tensors.items():
+        save_file({k: v.contiguous().cpu() for k, v in content.items()}, str(folder / name))
+        with (folder / name).open("rb") as handle:
+            os.fsync(handle.fileno())
+    if adapter_config is not None:
+        _write(folder / "adapter_config.json", json.dumps(adapter_config, indent=2, sort_keys=True))
+    files = {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in sorted(folder.iterdir())}
+    record = Manifest(task=task, backbone=backbone, backbone_sha256=backbone_sha256, files=files, **manifest)
+    _write(folder / "manifest.json", record.model_dump_json(indent=2) + "\n")
+    _write(folder / "README.md", card)
 
 
 def _write(path: Path, text: str) -> None:

@@ -38,38 +38,40 @@ _RULES = """
 .xr { background: var(--page); color: var(--text); font: 15px/1.5 system-ui, sans-serif; text-align: left; }
 .xr * { box-sizing: border-box; }
 .xr-page { max-width: 90rem; margin: 0 auto; padding: 1rem 1.5rem 3rem; }
-.xr h1 { font-size: 1.5rem; margin: .5rem 0; } .xr h2 { font-size: 1.2rem; margin: 2rem 0 .5rem; }
-.xr h3 { font-size: 1rem; margin: 0 0 .25rem; } .xr p { margin: .4rem 0; }
+.xr h1 { font-size: 1.6em; margin: .5rem 0; } .xr h2 { font-size: 1.3em; margin: 2rem 0 .5rem; }
+.xr h3 { font-size: 1.07em; margin: 0 0 .25rem; } .xr p { margin: .4rem 0; }
 .xr a { color: var(--link); }
 .xr :focus-visible { outline: 3px solid var(--link); outline-offset: 2px; }
-.xr .query { font-size: 1.2rem; padding: .75rem 1rem; background: var(--panel); border-left: 4px solid var(--link);
+.xr .query { font-size: 1.25em; padding: .75rem 1rem; background: var(--panel); border-left: 4px solid var(--link);
   overflow-wrap: anywhere; white-space: pre-wrap; margin: .5rem 0; max-height: 24rem; overflow-y: auto; }
 .xr mark { border-radius: 3px; padding: 0 .15em; color: var(--mark-text); }
 .xr mark.excluded { background: var(--excluded); color: var(--excluded-text); border-bottom: 2px solid currentColor; }
 .xr mark.wanted { background: var(--wanted); color: var(--wanted-text); border-bottom: 2px dotted currentColor; }
 .xr mark.best { background: var(--best); font-weight: 600; border-bottom: 2px solid currentColor; }
 .xr mark.near { background: var(--near); }
-.xr .legend, .xr .small { font-size: .87rem; color: var(--muted); }
+.xr .legend, .xr .small { font-size: .93em; color: var(--muted); }
 .xr .warn { background: var(--warn); color: var(--warn-text); border: 1px solid var(--line); padding: .5rem 1rem;
   margin: 1rem 0; } .xr .warn ul { margin: .25rem 0; padding-left: 1.2rem; }
 .xr .scroll { overflow-x: auto; } .xr .tall { max-height: 30rem; overflow-y: auto; }
-.xr table { border-collapse: collapse; width: 100%; font-size: .9rem; margin: 0; }
-.xr caption { text-align: left; color: var(--muted); font-size: .87rem; padding: .25rem 0; }
+.xr table { border-collapse: collapse; width: 100%; font-size: .96em; margin: 0; }
+.xr caption { text-align: left; color: var(--muted); font-size: .93em; padding: .25rem 0; }
 .xr th, .xr td { border-bottom: 1px solid var(--line); padding: .4rem .5rem; vertical-align: top; text-align: left;
   background: var(--page); color: var(--text); }
-.xr thead th { white-space: nowrap; } .xr td.n, .xr th.n { text-align: right; font-variant-numeric: tabular-nums; }
+.xr thead th { vertical-align: bottom; } .xr th.n, .xr td.n { text-align: right; }
+.xr td.n { font-variant-numeric: tabular-nums; white-space: nowrap; }
 .xr tr:target th, .xr tr:target td { background: var(--panel); }
 .xr .id { font-weight: 600; overflow-wrap: anywhere; unicode-bidi: isolate; }
 .xr .doc { min-width: 16rem; max-width: 34rem; font-weight: 400; }
-.xr .badge { display: inline-block; border-radius: 3px; padding: 0 .45em; font-size: .85rem; color: var(--badge-text);
+.xr .badge { display: inline-block; border-radius: 3px; padding: 0 .45em; font-size: .9em; color: var(--badge-text);
   background: var(--plain); } .xr .badge.removed { background: var(--removed); }
 .xr .badge.penalised { background: var(--penalised); } .xr .badge.protected { background: var(--protected); }
 .xr .text { white-space: pre-wrap; overflow-wrap: anywhere; unicode-bidi: isolate; margin: .3rem 0; max-width: 50rem; }
 .xr .card { border: 1px solid var(--line); border-left: 4px solid var(--removed); padding: .6rem .9rem;
   margin: .6rem 0; }
 .xr .removal { list-style: none; padding: 0; margin: 0; }
-.xr dl { display: grid; grid-template-columns: max-content 1fr; gap: .15rem 1rem; margin: .4rem 0; font-size: .9rem; }
-.xr dt { color: var(--muted); } .xr dd { margin: 0; overflow-wrap: anywhere; }
+.xr dl { display: grid; grid-template-columns: fit-content(12rem) minmax(0, 1fr); gap: .15rem 1rem; margin: .4rem 0;
+  font-size: .96em; }
+.xr dt { color: var(--muted); overflow-wrap: anywhere; } .xr dd { margin: 0; overflow-wrap: anywhere; }
 .xr summary { cursor: pointer; } .xr .bar { display: block; width: 120px; height: 16px; }
 .xr .bar .track { fill: var(--track); } .xr .bar .value { fill: var(--bar); }
 .xr .bar .cut { stroke: var(--tick); stroke-width: 2; }
@@ -81,13 +83,15 @@ _RULES = """
 .xr .controls label { margin-right: .75rem; } .xr .controls input[type=search] { font: inherit; padding: .25rem .5rem;
   border: 1px solid var(--line); background: var(--page); color: var(--text); min-width: 16rem; }
 .xr button { font: inherit; color: inherit; background: none; border: 1px solid var(--line); border-radius: 3px; }
-.xr th button { font-weight: 600; border: 0; padding: 0; cursor: pointer; text-decoration: underline dotted; }
+.xr th button { font-weight: 600; border: 0; padding: 0; cursor: pointer; text-align: inherit;
+  text-decoration: underline dotted; }
 .xr th[aria-sort=ascending] button::after { content: " ▲"; }
 .xr th[aria-sort=descending] button::after { content: " ▼"; }
 .xr [hidden] { display: none; }
 @media print {
   @page { margin: 14mm; }
-  .xr-page { max-width: none; padding: 0; } .xr { font-size: 11px; }
+  .xr-page { max-width: none; padding: 0; } .xr { font-size: 9pt; } .xr table { font-size: 7pt; }
+  .xr th, .xr td { padding: 2px 4px; } .xr .bar { width: 64px; height: 9px; } .xr .doc, .xr .text { max-width: none; }
   .xr .controls, .xr .skip { display: none !important; }
   .xr .scroll { overflow: visible; max-height: none; } .xr tr, .xr .card { break-inside: avoid; }
   .xr thead { display: table-header-group; }

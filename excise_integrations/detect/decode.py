@@ -10,12 +10,13 @@ from ..types import Span
 
 __all__ = ["TokenScores", "decode"]
 
-_TRIM_WORDS = frozenset(
+_FILLER = (
     "a an the any some all and or nor but not no of about on to from with without in for by at as than rather other "
     "also its their his her our my your this that these those ones one information details detail mention mentions "
-    "references reference content anything everything something regarding concerning please except excluding besides "
-    "apart aside minus sans skip omit".split()
+    "references reference content anything everything something regarding concerning please except excluding "
+    "besides apart aside minus sans skip omit"
 )
+_TRIM_WORDS = frozenset(_FILLER.split())
 _TRIM_PHRASE = re.compile(
     r"(?:any\s+)?(?:details?|information|mentions?|references?|content|anything|everything|data|facts?)\s+"
     r"(?:about|on|of|regarding|concerning|related\s+to|from)\s+",
@@ -25,8 +26,10 @@ _SENTENCE_END = re.compile(r"[.!?…](?=\s+\S)|[\r\n]+")
 _ABBREVIATION = re.compile(
     r"\b(?:[A-Za-z]|Mr|Mrs|Ms|Dr|Lt|Col|Gen|Sgt|Capt|Sen|Rep|Gov|Rev|Mt|St|Prof|No|vs|Jr|Sr|Inc|Ltd|Co|Corp|art|sec|ch|vol|fig|e\.g|i\.e)\.\Z"
 )
+# A full stop at the end of a topic is the sentence's, but for these.
+_OWN_DOT = re.compile(r"(?:\b(?:Jr|Sr|Inc|Ltd|Co|Corp|Bros)|\b[A-Za-z](?:\.[A-Za-z])+)\.\Z", re.IGNORECASE)
 _QUOTES = "\"'“”‘’«»`"
-_EDGE = " \t,;:()[]{}–—-" + _QUOTES
+_EDGE = ",;:()[]{}–—-" + _QUOTES
 _GAP = re.compile(r"(?:[\s'’\"“”.&/–-]|\b(?:of|the|in|de|la|von|for|to|a|an|s|on|at|with)\b)*\Z", re.IGNORECASE)
 
 
@@ -63,7 +66,8 @@ def decode(query: str, tokens: Sequence[TokenScores], *, bound: float = 0.5) -> 
     words = _words(tokens)
     if not words:
         return ()
-    top = max(w.inside for w in words)
+    # Punctuation can be the likeliest token of all, and names nothing.
+    top = max((w.inside for w in words if _says_something(query, w.start, w.end)), default=0.0)
     bound = min(bound, 0.8 * top)
     spans: list[Span] = []
     for start, end, confidence in _runs(query, words, bound):
@@ -96,7 +100,7 @@ def _runs(query: str, words: Sequence[TokenScores], bound: float) -> list[tuple[
             start, end, confidence = runs[-1]
             gap = query[end : word.start]
             opens = word.begin > 0.5 * word.inside
-            bridged = not gap.strip() or (not opens and _GAP.match(gap) is not None and len(gap) <= 12)
+            bridged = not gap.strip() or (not opens and len(gap) <= 12 and _GAP.match(gap) is not None)
             # A word that opens a topic right after another topic's word starts its own span.
             if bridged and not (opens and gap.strip(" ")) and not (opens and word.begin > 0.8 and gap):
                 runs[-1] = (start, word.end, max(confidence, word.inside))
@@ -120,9 +124,11 @@ def _sentences(query: str, start: int, end: int) -> list[tuple[int, int]]:
 def _trim(query: str, start: int, end: int) -> tuple[int, int] | None:
     while start < end:
         before = (start, end)
-        while start < end and query[start] in _EDGE:
+        while start < end and (query[start] in _EDGE or query[start].isspace()):
             start += 1
-        while start < end and (query[end - 1] in _EDGE or query[end - 1] in "!?…"):
+        while start < end and (query[end - 1] in _EDGE or query[end - 1] in "!?…" or query[end - 1].isspace()):
+            end -= 1
+        if query[start:end].endswith(".") and not _OWN_DOT.search(query, start, end):
             end -= 1
         phrase = _TRIM_PHRASE.match(query, start, end)
         if phrase:
@@ -139,7 +145,11 @@ def _trim(query: str, start: int, end: int) -> tuple[int, int] | None:
             end = start + last.start()
         if (start, end) == before:
             break
-    return (start, end) if any(c.isalnum() for c in query[start:end]) else None
+    return (start, end) if _says_something(query, start, end) else None
+
+
+def _says_something(query: str, start: int, end: int) -> bool:
+    return any(c.isalnum() for c in query[start:end])
 
 
 def _is_name(query: str, start: int, word: str) -> bool:

@@ -19,6 +19,7 @@ _CUE = (
 )
 _CUE_WORD = re.compile(_CUE, re.IGNORECASE)
 _EDGE = frozenset("-–—,;:()[]\"'“”‘’.!?/≠")
+_OPENING, _CLOSING = frozenset("\"'“‘«"), frozenset("\"'”’»")
 _PIECE = re.compile(r"\w+|\s+|.", re.DOTALL)
 _WORD = re.compile(r"\w", re.UNICODE)
 
@@ -84,7 +85,8 @@ def wanted_part(query: str, spans: Sequence[Span]) -> str:
         assert span.start is not None
         assert span.end is not None
         pieces.append(_without_tail(query[at : span.start]))
-        at = max(at, span.end)
+        quoted = query[span.start - 1 : span.start] in _OPENING and query[span.end : span.end + 1] in _CLOSING
+        at = max(at, span.end + (1 if quoted else 0))
     rest = query[at:]
     if pieces:
         rest = re.sub(r"\A['’]s\b", "", rest)

@@ -224,6 +224,19 @@ class IndexSearcher:
             cells *= 4
             ndocs = 4 * len(self) if cells >= centroids else 4 * ndocs
 
+    def search_documents(self, query: Tensor, k: int, allowed: Sequence[int] | None = None) -> list[tuple[int, float]]:
+        """Return the best passages of ``k`` documents, one of each; arguments as for :meth:`search`."""
+        asked = k
+        while True:
+            hits = self.search(query, asked, allowed)
+            best: dict[str, tuple[int, float]] = {}
+            for hit in hits:
+                best.setdefault(self.files.document_ids[hit[0]], hit)
+            if len(best) >= k or len(hits) < asked:
+                return list(best.values())[:k]
+            # Several passages of the same documents were among them.
+            asked *= 2
+
     def _breadth(self) -> int:
         # As RAGatouille chooses.
         return 8 if len(self) < 10_000 else 4 if len(self) < 100_000 else 16

@@ -22,8 +22,6 @@ from ._ragatouille_input import check_documents, check_metadata, check_search
 from ._ragatouille_search import IndexSearcher
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     RAGPretrainedModel: Any
 
 __all__ = ["RAGPretrainedModel", "RagatouilleFirstStage"]
@@ -194,7 +192,8 @@ class RagatouilleFirstStage:
         # One searcher for the whole call, whatever is added meanwhile.
         searcher = self._searcher
         allowed = searcher.files.allowed(filter)
-        found = [self._hits(searcher, query, k, allowed) for query in searcher.query_vectors(queries)]
+        search = searcher.search_documents if self._one_per_document else searcher.search
+        found = [search(query, k, allowed) for query in searcher.query_vectors(queries)]
         return [[searcher.files.candidate(pid, score) for pid, score in hits] for hits in found]
 
     async def asearch(self, query: str, k: int, *, filter: Mapping[str, Any] | None = None) -> list[Candidate]:
@@ -212,23 +211,6 @@ class RagatouilleFirstStage:
         """
         searcher = self._searcher
         return searcher.vectors([searcher.files.pid(id) for id in ids])
-
-    def _hits(
-        self, searcher: IndexSearcher, query: Tensor, k: int, allowed: list[int] | None
-    ) -> list[tuple[int, float]]:
-        hits = searcher.search(query, k, allowed)
-        if not self._one_per_document:
-            return hits
-        asked = k
-        while True:
-            best: dict[str, tuple[int, float]] = {}
-            for hit in hits:
-                best.setdefault(searcher.files.document_ids[hit[0]], hit)
-            if len(best) >= k or len(hits) < asked:
-                return list(best.values())[:k]
-            # Several passages of the same documents were among them.
-            asked *= 2
-            hits = searcher.search(query, asked, allowed)
 
     # --- changes --------------------------------------------------------------------------------
 
@@ -278,8 +260,8 @@ class RagatouilleFirstStage:
     def delete(self, ids: str | int | Sequence[str | int]) -> None:
         """Delete documents with all their passages. The index on disk is replaced when the new one is complete.
 
-        Passage ids move up, as in an index built without these documents; vectors and scores of what
-        stays do not change.
+        Passage ids move up, as in an index built without these documents, so those of earlier searches
+        no longer hold; vectors and scores of what stays do not change.
 
         Args:
             ids: document ids, compared whole.
