@@ -29,9 +29,7 @@ class _QueryText(str):
     exclude: list[str] | None
     filters: MetadataFilters | None
 
-    def __new__(
-        cls, text: str, exclude: list[str] | None = None, filters: MetadataFilters | None = None
-    ) -> _QueryText:
+    def __new__(cls, text: str, exclude: list[str] | None = None, filters: MetadataFilters | None = None) -> _QueryText:
         self = super().__new__(cls, text)
         self.exclude = exclude
         self.filters = filters

@@ -209,9 +209,7 @@ def score(
     return Scored(scores, wanted_scores / wanted.shape[0] if rich else None, evidence, columns, tuple(warnings))
 
 
-def _documents(
-    excise: Excise, candidates: Sequence[Candidate], first_stage: FirstStage | None
-) -> list[TokenVectors]:
+def _documents(excise: Excise, candidates: Sequence[Candidate], first_stage: FirstStage | None) -> list[TokenVectors]:
     encoder = excise.encoder
     if isinstance(first_stage, VectorFirstStage) and first_stage.vector_space == encoder.label:
         vectors = first_stage.vectors([c.id for c in candidates])

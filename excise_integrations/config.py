@@ -49,7 +49,7 @@ class ExciseConfig(BaseModel):
         "'per_topic': each excluded topic is demoted by itself.",
     )
     topic_fraction: float = Field(
-        0.9, ge=0.0, le=1.0, description="'per_topic': removable at or above this share of the topic's max evidence."
+        0.89, ge=0.0, le=1.0, description="'per_topic': removable at or above this share of the topic's max evidence."
     )
     total_cap: int = Field(9, ge=0, description="'per_topic': at most this many removals over all topics.")
     dominance: float | None = Field(

@@ -72,9 +72,7 @@ def soft_penalty(evidence: Tensor, cut: float, config: ExciseConfig) -> Tensor:
     return config.penalty_scale * torch.where(excess > _ROUNDING, excess, torch.zeros_like(excess))
 
 
-def demote(
-    scores: Tensor, evidence: Tensor, config: ExciseConfig, *, wanted: Tensor | None = None
-) -> Outcome:
+def demote(scores: Tensor, evidence: Tensor, config: ExciseConfig, *, wanted: Tensor | None = None) -> Outcome:
     """Apply the demotion rule to a shortlist.
 
     With ``config.demotion == "paper"`` this is Algorithm 1 from line 7 on, for the one column of

@@ -38,9 +38,7 @@ class MissingExtraError(ExciseError, ImportError):
     def __init__(self, package: str, extra: str) -> None:
         self.package = package
         self.extra = extra
-        super().__init__(
-            f"{package!r} is not installed. Install it with: pip install \"excise-integrations[{extra}]\""
-        )
+        super().__init__(f'{package!r} is not installed. Install it with: pip install "excise-integrations[{extra}]"')
 
     def __reduce__(self) -> tuple[type[MissingExtraError], tuple[str, str]]:
         return (type(self), (self.package, self.extra))

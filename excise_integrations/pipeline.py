@@ -291,9 +291,7 @@ class Excise:
                 if self.config.on_error == "raise":
                     raise
         return [
-            self.rerank(
-                query, candidates[i], k=k, exclude=topics[i], detection=found.get(i), first_stage=first_stage
-            )
+            self.rerank(query, candidates[i], k=k, exclude=topics[i], detection=found.get(i), first_stage=first_stage)
             for i, query in enumerate(queries)
         ]
 
@@ -357,9 +355,7 @@ class Excise:
     ) -> ExciseResult:
         """Do what :meth:`search` does without blocking the event loop."""
         if not isinstance(first_stage, AsyncFirstStage):
-            return await asyncio.to_thread(
-                self.search, query, first_stage, k=k, filter=filter, exclude=exclude
-            )
+            return await asyncio.to_thread(self.search, query, first_stage, k=k, filter=filter, exclude=exclude)
         _scoring.check_query(query)
         _scoring.check_k(k)
         try:

@@ -24,7 +24,16 @@ from .errors import AdapterError
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-__all__ = ["Adapter", "Manifest", "bundled_root", "find_adapter", "load_adapter", "load_projection", "save_adapter"]
+__all__ = [
+    "Adapter",
+    "Manifest",
+    "bundled_root",
+    "find_adapter",
+    "load_adapter",
+    "load_projection",
+    "save_adapter",
+    "update_manifest",
+]
 
 Task = Literal["detector", "exclusion", "projection"]
 _SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\Z")
@@ -294,6 +303,31 @@ def _write_adapter(
     record = Manifest(task=task, backbone=backbone, backbone_sha256=backbone_sha256, files=files, **manifest)
     _write(folder / "manifest.json", record.model_dump_json(indent=2) + "\n")
     _write(folder / "README.md", card)
+
+
+def update_manifest(folder: str | Path, **fields: Any) -> Adapter:
+    """Change fields of a manifest, such as a calibrated threshold; the weights stay as they are.
+
+    Args:
+        folder: adapter folder.
+        **fields: fields of :class:`Manifest`; dicts are merged into what stands there.
+
+    Returns:
+        The adapter, verified again.
+    """
+    folder = Path(folder)
+    path = folder / "manifest.json"
+    try:
+        record = Manifest.model_validate_json(path.read_text(encoding="utf-8")).model_dump()
+    except (OSError, ValidationError) as error:
+        raise AdapterError(f"{path} is not a valid manifest: {error}") from error
+    for name, value in fields.items():
+        record[name] = {**record[name], **value} if isinstance(value, dict) else value
+    changed = Manifest.model_validate(record)
+    staging = path.with_name(f".{path.name}.{os.getpid()}")
+    _write(staging, changed.model_dump_json(indent=2) + "\n")
+    staging.replace(path)
+    return load_adapter(folder, changed.task)
 
 
 def _write(path: Path, text: str) -> None:

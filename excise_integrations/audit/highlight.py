@@ -74,9 +74,7 @@ class Highlight:
             "windows": self.windows,
             "evidence": self.evidence,
             "consistent": self.consistent,
-            "words": [
-                {"start": w.start, "end": w.end, "similarity": w.similarity, "best": w.best} for w in self.words
-            ],
+            "words": [{"start": w.start, "end": w.end, "similarity": w.similarity, "best": w.best} for w in self.words],
         }
 
 
@@ -146,9 +144,7 @@ def _highlight(
     )
 
 
-def _words(
-    text: str, offset: int, similarities: Tensor, ranges: Sequence[tuple[int, int] | None]
-) -> tuple[Word, ...]:
+def _words(text: str, offset: int, similarities: Tensor, ranges: Sequence[tuple[int, int] | None]) -> tuple[Word, ...]:
     from ..evidence import STOP_WORDS
 
     best = set(similarities.argmax(dim=1).tolist())

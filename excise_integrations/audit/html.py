@@ -29,8 +29,10 @@ def html_page(record: dict[str, Any]) -> str:
     The content policy names the hashes of the page's own style and script: nothing else runs and
     nothing is loaded, even if a text got past the escaping.
     """
-    policy = f"default-src 'none'; style-src '{_hash(CSS)}'; script-src '{_hash(SCRIPT)}'; base-uri 'none'; " \
+    policy = (
+        f"default-src 'none'; style-src '{_hash(CSS)}'; script-src '{_hash(SCRIPT)}'; base-uri 'none'; "
         "form-action 'none'"
+    )
     head = el(
         "head",
         el("meta", charset="utf-8"),
@@ -159,9 +161,7 @@ def _candidates(record: dict[str, Any]) -> Safe:
     if not record["candidates"]:
         return _section("candidates", "Candidates", el("p", "The shortlist was empty."))
     actions = list(dict.fromkeys(c["action"] for c in record["candidates"]))
-    boxes = [
-        el("label", el("input", type="checkbox", value=action, checked=True), f" {action}") for action in actions
-    ]
+    boxes = [el("label", el("input", type="checkbox", value=action, checked=True), f" {action}") for action in actions]
     controls = el(
         "div",
         el("div", el("label", "Search ids, texts and reasons", for_="search"), el("br"),

@@ -149,9 +149,7 @@ class AuditLog:
             entry["warnings"] = len(result.warnings)
             entry["error"] = None if result.error is None else _error_type(result.error)
         if self.documents:
-            entry["documents"] = {
-                plain_text(c.id): plain_text(c.text) for c in (*result.candidates, *result.removed)
-            }
+            entry["documents"] = {plain_text(c.id): plain_text(c.text) for c in (*result.candidates, *result.removed)}
         return entry
 
     def hash(self, text: str) -> str:

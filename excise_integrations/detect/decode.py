@@ -83,9 +83,7 @@ def _words(tokens: Sequence[TokenScores]) -> list[TokenScores]:
     for token in tokens:
         if token.continues and words:
             last = words[-1]
-            words[-1] = TokenScores(
-                last.start, token.end, last.begin, max(last.inside, token.inside), last.continues
-            )
+            words[-1] = TokenScores(last.start, token.end, last.begin, max(last.inside, token.inside), last.continues)
         else:
             words.append(token)
     return words

@@ -103,9 +103,7 @@ class LoraDetector:
             AdapterError: the folder is damaged or was made for other weights.
         """
         adapter = load_adapter(folder, "detector")
-        return cls.from_adapter(
-            adapter, device=device, dtype=dtype, path=path, offline=offline, threshold=threshold
-        )
+        return cls.from_adapter(adapter, device=device, dtype=dtype, path=path, offline=offline, threshold=threshold)
 
     @classmethod
     def from_adapter(
@@ -190,9 +188,7 @@ class LoraDetector:
             for t, (a, b) in enumerate(offsets, start=1):
                 content[w, t] = any(c.isalnum() for c in queries[q][a:b])
         with torch.inference_mode():
-            out = self.tagger(
-                input_ids.to(self._device), attention.to(self._device), content.to(self._device)
-            )
+            out = self.tagger(input_ids.to(self._device), attention.to(self._device), content.to(self._device))
             probabilities = out.tokens.softmax(dim=-1).cpu()
             fired = torch.sigmoid(out.query / self.temperature).tolist()
         has_content = content.any(dim=1).tolist()

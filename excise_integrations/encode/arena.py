@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from array import array
 from collections.abc import Sequence
 
@@ -70,8 +71,7 @@ class BlockArena:
         self._touched += count - reused
         while self._touched > len(self._chunks) * _CHUNK_BLOCKS:
             size = min(_CHUNK_BLOCKS, self._limit - len(self._chunks) * _CHUNK_BLOCKS)
-            # Pages that no block touches stay with the system.
-            self._chunks.append(torch.empty((size, BLOCK_BYTES), dtype=torch.uint8))
+            self._chunks.append(_memory(size))
         padded = torch.zeros(count * BLOCK_BYTES, dtype=torch.uint8)
         padded[: flat.numel()] = flat
         rows = padded.view(count, BLOCK_BYTES)
@@ -109,6 +109,17 @@ class BlockArena:
         """Return, per chunk that holds any of the numbered blocks, which of them it holds."""
         owner = numbers // _CHUNK_BLOCKS
         return [(index, (owner == index).nonzero().flatten()) for index in owner.unique().tolist()]
+
+
+def _memory(blocks: int) -> Tensor:
+    # Straight from the system: pages that no block touches stay there, and all go back when the chunk does.
+    size = blocks * BLOCK_BYTES
+    if hasattr(mmap, "MAP_PRIVATE"):
+        # Private, so that a forked process gets a copy of its own.
+        memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    else:
+        memory = mmap.mmap(-1, size)
+    return torch.frombuffer(memory, dtype=torch.uint8).view(blocks, BLOCK_BYTES)
 
 
 def _numbers(item: array[int]) -> Tensor:

@@ -147,7 +147,9 @@ class Backbone:
 
         device = device or ("cuda" if torch.cuda.is_available() else "cpu")
         if str(name_or_path) == "minilm":
-            return cls._minilm(path, device=device, dtype=dtype, windows=windows, offline=offline, projection=projection)
+            return cls._minilm(
+                path, device=device, dtype=dtype, windows=windows, offline=offline, projection=projection
+            )
         local = Path(name_or_path)
         if local.exists() and not (local / "config.json").is_file() and not (local / "modules.json").is_file():
             raise BackboneError(
@@ -217,7 +219,9 @@ class Backbone:
         modules.append(MultiVectorMask(skiplist_words=list(string.punctuation)))
         modules.append(Normalize(module_input_name="token_embeddings"))
         encoder = MultiVectorEncoder(modules=modules, device=device)
-        digest = MODEL_SHA256 if matrix is None else _hash_bytes(MODEL_SHA256.encode(), matrix.float().numpy().tobytes())
+        digest = (
+            MODEL_SHA256 if matrix is None else _hash_bytes(MODEL_SHA256.encode(), matrix.float().numpy().tobytes())
+        )
         return cls(encoder, name="minilm", weights_hash=digest, windows=windows, dtype=dtype)
 
     def with_adapter(self, adapter: Adapter) -> Backbone:
@@ -340,9 +344,7 @@ class Backbone:
         with self._lock:
             return len(self.tokenizer(clean_text(text), truncation=False, verbose=False)["input_ids"])
 
-    def _batches(
-        self, flat: list[tuple[int, int]], windows: list[list[str]]
-    ) -> Iterator[list[tuple[int, int]]]:
+    def _batches(self, flat: list[tuple[int, int]], windows: list[list[str]]) -> Iterator[list[tuple[int, int]]]:
         batch: list[tuple[int, int]] = []
         for at in flat:
             # About 4 characters a token; the sort makes the last one the longest.

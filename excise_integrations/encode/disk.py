@@ -21,8 +21,9 @@ logger = logging.getLogger("excise_integrations")
 
 # With the version of the schema, so that other versions of the package neither read nor spoil it.
 _NAME = "excise-vectors-v1"
-# Of the table's and the index's pages, per row beside its bytes.
-_ROW_OVERHEAD = 256
+_PAGE_BYTES = 4096
+# Of the two indexes, per row.
+_ROW_OVERHEAD = 160
 _KEYS_PER_QUERY = 500
 # Uses are written with the next vectors, or once so many have gathered: a hit must not cost a write.
 _MAX_UNWRITTEN_USES = 4096
@@ -30,6 +31,7 @@ _SCHEMA = """
 CREATE TABLE IF NOT EXISTS vectors (key BLOB PRIMARY KEY, row BLOB NOT NULL, size INTEGER NOT NULL, used INTEGER NOT NULL);
 CREATE INDEX IF NOT EXISTS by_use ON vectors (used, size);
 """  # noqa: E501
+
 
 @dataclass(frozen=True)
 class DiskStats:
@@ -50,8 +52,8 @@ class DiskCache:
 
     Args:
         folder: where the file lies; made when it does not exist.
-        max_bytes: bound of the rows, at least 0. The file grows no larger than the bound and a
-            tenth; a journal of about one batch stands beside it.
+        max_bytes: bound of the file, at least 0; below some 50 kB it holds nothing. A journal of about
+            one batch stands beside it while it is open.
 
     Raises:
         InvalidInputError: the bound is negative, or the folder cannot be made.
@@ -134,7 +136,8 @@ class DiskCache:
         new = 0
         for key, value in items.items():
             row = value.to_row(key)
-            size = len(row) + _ROW_OVERHEAD
+            # Whole pages: a row shares its last one at best.
+            size = -(-len(row) // _PAGE_BYTES) * _PAGE_BYTES + _ROW_OVERHEAD
             if new + size <= self.max_bytes:
                 new += size
                 rows.append((bytes.fromhex(key), row, size, _now()))
@@ -142,16 +145,19 @@ class DiskCache:
         def write(connection: sqlite3.Connection) -> None:
             with transaction(connection):
                 self._write_uses(connection)
-                self._make_room(connection, new)
-                connection.executemany("INSERT OR IGNORE INTO vectors VALUES (?, ?, ?, ?)", rows)
+                if self._make_room(connection, new):
+                    connection.executemany("INSERT OR IGNORE INTO vectors VALUES (?, ?, ?, ?)", rows)
 
         if rows:
             self._file.run(write, None)
 
     def stats(self) -> DiskStats:
-        """Return the number of rows and their bytes, and the counters of this object."""
-        query = "SELECT COUNT(*), COALESCE(SUM(size), 0) FROM vectors"
-        entries, size = self._file.run(lambda connection: connection.execute(query).fetchone(), (0, 0))
+        """Return the number of rows, the bytes of the file that are in use, and the counters of this object."""
+
+        def count(connection: sqlite3.Connection) -> tuple[int, int]:
+            return connection.execute("SELECT COUNT(*) FROM vectors").fetchone()[0], _bytes_used(connection)
+
+        entries, size = self._file.run(count, (0, 0))
         return DiskStats(entries, size, self._evictions, self._dropped)
 
     def clear(self) -> None:
@@ -166,6 +172,7 @@ class DiskCache:
 
     def close(self) -> None:
         """Write what is left to write and close the file; the next use opens it again."""
+
         def last(connection: sqlite3.Connection) -> None:
             with transaction(connection):
                 self._write_uses(connection)
@@ -194,21 +201,33 @@ class DiskCache:
             "UPDATE vectors SET used = max(used, ?) WHERE key = ?", [(at, bytes.fromhex(k)) for k, at in used.items()]
         )
 
-    def _make_room(self, connection: sqlite3.Connection, new: int) -> None:
-        held = connection.execute("SELECT COALESCE(SUM(size), 0) FROM vectors").fetchone()[0]
-        excess = held + new - self.max_bytes
-        if excess <= 0:
-            return
-        # A little more than needed, so that not every write evicts.
-        excess += self.max_bytes // 50
-        oldest: list[tuple[int]] = []
-        for row, size in connection.execute("SELECT rowid, size FROM vectors ORDER BY used"):
-            if excess <= 0:
-                break
-            oldest.append((row,))
-            excess -= size
-        connection.executemany("DELETE FROM vectors WHERE rowid = ?", oldest)
-        self._evictions += len(oldest)
+    def _make_room(self, connection: sqlite3.Connection, new: int) -> bool:
+        """Delete what was not used for the longest time; False when even an empty file leaves no room."""
+        excess = _bytes_used(connection) + new - self.max_bytes
+        if excess > 0:
+            # A little more than needed, so that not every write evicts.
+            excess += self.max_bytes // 50
+        # Rows share pages, so that deleting them may free less than their size.
+        while excess > 0:
+            oldest: list[tuple[int]] = []
+            freed = 0
+            for row, size in connection.execute("SELECT rowid, size FROM vectors ORDER BY used"):
+                oldest.append((row,))
+                freed += size
+                if freed >= excess:
+                    break
+            if not oldest:
+                return False
+            connection.executemany("DELETE FROM vectors WHERE rowid = ?", oldest)
+            self._evictions += len(oldest)
+            excess = _bytes_used(connection) + new - self.max_bytes
+        return True
+
+
+def _bytes_used(connection: sqlite3.Connection) -> int:
+    pages = connection.execute("PRAGMA page_count").fetchone()[0]
+    free = connection.execute("PRAGMA freelist_count").fetchone()[0]
+    return int(pages - free) * _PAGE_BYTES
 
 
 def _parts(keys: Sequence[str]) -> Iterator[Sequence[str]]:

@@ -91,6 +91,7 @@ class SharedFile:
                 str(self._path(self._number)), timeout=self._timeout, isolation_level=None, check_same_thread=False
             )
             try:
+                connection.execute("PRAGMA page_size = 4096")
                 connection.execute("PRAGMA journal_mode = WAL")
                 # A power cut may lose the last rows, never spoil the file.
                 connection.execute("PRAGMA synchronous = NORMAL")

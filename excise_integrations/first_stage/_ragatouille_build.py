@@ -154,7 +154,7 @@ def _write_from_vectors(
     _write(folder / "doclens.0.json", doclens)
     counts = {"passage_offset": 0, "num_passages": len(doclens), "num_embeddings": len(all_codes)}
     _write(folder / "0.metadata.json", {**counts, "embedding_offset": 0})
-    _copy_record(old, folder, doclens)
+    _copy_record(old, folder, doclens, passages)
     _write_passages(folder, passages)
     return True
 
@@ -169,15 +169,21 @@ def _lists(codes: Tensor, doclens: Tensor, partitions: int) -> tuple[Tensor, Ten
     return torch.cat([passages, torch.zeros(int(lengths.max()), dtype=torch.int32)]), lengths
 
 
-def _copy_record(old: Path, folder: Path, doclens: list[int]) -> None:
+def _copy_record(old: Path, folder: Path, doclens: list[int], passages: Passages) -> None:
+    count = len(passages.texts)
     for name in ("metadata.json", "plan.json"):
-        if (old / name).is_file():
-            record = json.loads((old / name).read_text(encoding="utf-8"))
-            record["num_chunks"] = 1
-            if name == "metadata.json":
-                record["num_embeddings"] = sum(doclens)
-                record["avg_doclen"] = sum(doclens) / len(doclens)
-            _write(folder / name, record)
+        if not (old / name).is_file():
+            continue
+        record = json.loads((old / name).read_text(encoding="utf-8"))
+        record["num_chunks"] = 1
+        # As colbert-ai writes it; what was deleted must not linger here.
+        shown = passages.texts if count <= 100 else [f"list with {count} elements starting with...", passages.texts[:3]]
+        record["config"].update(collection=shown, index_name=old.name, root=str(old.parent))
+        if name == "metadata.json":
+            record.update(num_embeddings=sum(doclens), avg_doclen=sum(doclens) / count)
+            record.setdefault("RAGatouille", {"index_config": {"index_type": "PLAID"}})
+            record["RAGatouille"]["index_config"]["index_name"] = old.name
+        _write(folder / name, record)
 
 
 def _write_anew(folder: Path, files: IndexFiles, checkpoint: Path, passages: Passages) -> Path:

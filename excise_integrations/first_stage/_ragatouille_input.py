@@ -10,18 +10,7 @@ from typing import Any
 
 from ..errors import InvalidInputError
 
-__all__ = ["check_documents", "check_metadata", "check_search"]
-
-
-def check_search(queries: Sequence[str], k: int) -> None:
-    """Raise :class:`InvalidInputError` unless every query has words and ``k`` is at least 1."""
-    if isinstance(queries, str):
-        raise InvalidInputError("search_batch takes a list of queries; use search for one.")
-    for query in queries:
-        if not isinstance(query, str) or not query.strip():
-            raise InvalidInputError(f"The query {query!r} is blank; give some words to search for.")
-    if isinstance(k, bool) or not isinstance(k, int) or k < 1:
-        raise InvalidInputError(f"k={k!r}: at least 1 candidate must be asked for.")
+__all__ = ["check_documents", "check_metadata"]
 
 
 def check_documents(documents: Sequence[str], ids: Sequence[str | int] | None) -> tuple[list[str], list[str]]:

@@ -171,7 +171,7 @@ class IndexSearcher:
         return [out[position] for position in range(len(queries))]
 
     def _query_tokens(self, query: str) -> int:
-        tokens = len(self.checkpoint.query_tokenizer.tok(query)["input_ids"]) + 1
+        tokens = len(self.checkpoint.query_tokenizer.tok(query, verbose=False)["input_ids"]) + 1
         if tokens > self._limit:
             logger.warning("A query of %d tokens is cut at %d, the limit of the checkpoint.", tokens, self._limit)
         return min(self._limit, max(_SHORTEST_QUERY, int(len(query.split(" ")) * 1.35), tokens))

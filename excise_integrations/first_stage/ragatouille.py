@@ -18,8 +18,9 @@ from ..types import Candidate
 from ._ragatouille_build import Passages, rebuild, replace_index, split_texts
 from ._ragatouille_compat import check_installed, import_ragatouille
 from ._ragatouille_index import find_checkpoint, read_index
-from ._ragatouille_input import check_documents, check_metadata, check_search
+from ._ragatouille_input import check_documents, check_metadata
 from ._ragatouille_search import IndexSearcher
+from ._snapshot import check_search
 
 if TYPE_CHECKING:
     RAGPretrainedModel: Any

@@ -12,7 +12,7 @@ from ..errors import InvalidInputError
 __all__ = ["Calibration", "NoiseTest", "Reliability", "calibrate", "fit_temperature", "noise_test", "reliability"]
 
 DEFAULT_THRESHOLD = 0.76
-GRID = tuple(round(0.30 + 0.02 * i, 2) for i in range(33)) + (0.95, 0.96, 0.97, 0.98, 0.99)
+GRID = (*(round(0.30 + 0.02 * i, 2) for i in range(33)), 0.95, 0.96, 0.97, 0.98, 0.99)
 
 
 @dataclass(frozen=True)
@@ -138,9 +138,7 @@ def reliability(probabilities: Sequence[float], labels: Sequence[int], *, bins: 
     for b in range(bins):
         at = [i for i, p in enumerate(probabilities) if min(int(p * bins), bins - 1) == b]
         if at:
-            rows.append(
-                (sum(probabilities[i] for i in at) / len(at), sum(labels[i] for i in at) / len(at), len(at))
-            )
+            rows.append((sum(probabilities[i] for i in at) / len(at), sum(labels[i] for i in at) / len(at), len(at)))
     error = sum(abs(p - f) * n for p, f, n in rows) / max(1, len(labels))
     return Reliability(tuple(rows), error)
 

@@ -81,7 +81,9 @@ def load_checkpoint(
                 }
         steps, epoch = int(counters["steps"]), int(counters["epoch"])
     except Exception as error:
-        raise AdapterError(f"The checkpoint {folder} cannot be resumed: {error}. Start again without --resume.") from error
+        raise AdapterError(
+            f"The checkpoint {folder} cannot be resumed: {error}. Start again without --resume."
+        ) from error
     schedule.last_epoch = steps
     for group, base in zip(optimizer.param_groups, schedule.base_lrs, strict=True):
         group["lr"] = base * schedule.lr_lambdas[0](steps)

@@ -26,7 +26,6 @@ from .examples import Example, digest
 __all__ = ["DetectorRecipe", "lora_targets", "peft_config_json", "train_detector"]
 
 
-
 @dataclass(frozen=True)
 class DetectorRecipe:
     """How a detector is trained.
@@ -286,7 +285,7 @@ def _card(recipe: DetectorRecipe, examples: Sequence[Example]) -> str:
     positive = sum(e.label for e in examples)
     return (
         "# Detector for `minilm`\n\n"
-        "Marks the words of an English query that name an excluded topic, and stays silent when nothing is excluded.\n\n"
+        "Marks the words of an English query that name an excluded topic; silent when nothing is excluded.\n\n"
         f"- base: sentence-transformers/all-MiniLM-L6-v2 (Apache-2.0), frozen; LoRA rank {recipe.rank} on every "
         "attention and feed-forward matrix of its six layers, a token head and a query head\n"
         f"- training set: {len(examples)} queries, {positive} of them exclude something; its hash and its sources are "

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import random
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +14,7 @@ from ..errors import InvalidInputError
 from .examples import Example, load_natural
 from .minimal_pairs import generate
 
-__all__ = ["detector_examples", "excluir_examples", "quest_examples"]
+__all__ = ["detector_examples", "excluir_examples", "quest_examples", "source_counts"]
 
 _ARTICLES = {"a", "an", "the"}
 _LEAD = re.compile(
@@ -50,6 +50,21 @@ def detector_examples(
     return out
 
 
+def source_counts(examples: Sequence[Example]) -> dict[str, int]:
+    """Count the examples per source, for the manifest."""
+
+    def source(example: Example) -> str:
+        return (
+            "natural"
+            if "#" in example.pair
+            else example.domain
+            if example.domain in ("excluir", "quest")
+            else "generated"
+        )
+
+    return dict(sorted(Counter(source(e) for e in examples).items()))
+
+
 def excluir_examples(root: Path) -> list[Example]:
     """Read the ExcluIR queries (training part) and the ordinary question that each came from."""
     out: list[Example] = []
@@ -60,7 +75,7 @@ def excluir_examples(root: Path) -> list[Example]:
         if row.get("conjunction"):
             out.append(_negative(row["conjunction"], pair=f"excluir-{number}", domain="excluir"))
     suite = root / "exclusion" / "excluir"
-    train = {line.split("\t")[0] for line in (suite / "qrels" / "train.tsv").read_text(encoding="utf-8").splitlines()}
+    train = {line.split("\t")[0] for line in (suite / "qrels" / "train.tsv").read_text(encoding="utf-8").split("\n")}
     for row in _rows(suite / "queries.jsonl"):
         if row["_id"] in train:
             example = _positive(row["text"], row["excluded"], pair=f"excluir-{row['_id']}", domain="excluir")

@@ -299,4 +299,3 @@ def _card(backbone: Backbone, recipe: AdapterRecipe, triples: int) -> str:
         "contrast under MaxSim\n"
         "- data and metrics: `manifest.json`\n"
     )
-

@@ -18,7 +18,9 @@ from ..weights import Adapter, save_adapter
 __all__ = ["fit_projection", "sample_pairs", "save_projection"]
 
 
-def fit_projection(backbone: Backbone, queries: Sequence[str], documents: Sequence[str], dim: int) -> tuple[Tensor, float]:
+def fit_projection(
+    backbone: Backbone, queries: Sequence[str], documents: Sequence[str], dim: int
+) -> tuple[Tensor, float]:
     """Return the orthonormal projection that keeps most of the token vectors' second moment.
 
     Queries and documents weigh the same, whatever their number of tokens. The projection is

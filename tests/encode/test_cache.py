@@ -156,7 +156,7 @@ def test_shorter_documents_do_not_starve_beside_idle_blocks() -> None:
 def test_resident_memory_stays_within_the_budget_and_a_tenth() -> None:
     # Lengths change while entries come and go, which makes a heap of separate tensors grow by a fifth.
     encoder, rng = FakeEncoder(dim=128), random.Random(1)
-    budget = 24 * 1024 * 1024
+    budget = 12 * 1024 * 1024
     process = psutil.Process()
     block = torch.nn.functional.normalize(torch.randn(400, 128), dim=-1).to(torch.bfloat16)
     encoder.vectors = lambda text: TokenVectors(block[: int(text.split()[1])].clone(), (int(text.split()[1]),))  # type: ignore[method-assign]
@@ -165,7 +165,7 @@ def test_resident_memory_stays_within_the_budget_and_a_tenth() -> None:
     gc.collect()
     before = process.memory_info().rss
     cache = VectorCache(budget)
-    for start in range(0, 4000, 50):
+    for start in range(0, 1200, 50):
         cache.encode([f"{i} {rng.randint(20, 400)}" for i in range(start, start + 50)], encoder)
     gc.collect()
     grown = process.memory_info().rss - before
@@ -173,7 +173,7 @@ def test_resident_memory_stays_within_the_budget_and_a_tenth() -> None:
     assert grown <= 1.1 * budget, f"{grown / budget:.2f} of the budget"
     cache.clear()
     gc.collect()
-    assert process.memory_info().rss - before < 0.3 * budget
+    assert process.memory_info().rss - before < 0.3 * budget  # given back to the system
     assert cache.stats().entries == 0
 
 

@@ -194,7 +194,7 @@ def test_a_senseless_k_is_refused(stage: RagatouilleFirstStage, k: Any) -> None:
 
 
 def test_other_bad_arguments(stage: RagatouilleFirstStage) -> None:
-    with pytest.raises(InvalidInputError, match="use search for one"):
+    with pytest.raises(InvalidInputError, match="give a list of queries"):
         stage.search_batch("cats", 3)
     with pytest.raises(InvalidInputError, match="not a mapping"):
         stage.search("cats", 3, filter=["subject"])  # type: ignore[arg-type]

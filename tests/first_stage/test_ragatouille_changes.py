@@ -48,6 +48,9 @@ def test_delete(own: RagatouilleFirstStage) -> None:
     assert len(own) == len(expected) < size
     assert own.fingerprint != fingerprint
     assert LONG not in own.document_ids
+    # Nothing of what was deleted lingers on disk.
+    written = "".join(path.read_text() for path in own.path.glob("*.json"))
+    assert "Chapter" not in written
     assert LONG not in json.loads((own.path / "docid_metadata_map.json").read_text())
     assert [c.id for c in sorted(own.search("x", 1000), key=lambda c: int(c.id))] == [str(i) for i in range(len(own))]
     check_same_as_reopened(own)
