@@ -14,7 +14,7 @@ from excise_integrations.demotion import Outcome, cut_of, demote, soft_penalty
 
 # Numbers on a grid: distinct ones differ by more than rounding.
 GRID = 100_000
-quick = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+quick = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @st.composite

@@ -16,7 +16,7 @@ DARK = {
     "excluded": "#5c1512", "excluded-text": "#ffd9d4", "wanted": "#123d20", "wanted-text": "#c9f2d3",
     "best": "#8a5c00", "near": "#4a3a10", "mark-text": "#fff8e5", "warn": "#3d2f0a", "warn-text": "#ffe3a3",
     "removed": "#ff9d94", "penalised": "#ffbe73", "protected": "#86dba0", "plain": "#a3adb8", "badge-text": "#14181d",
-    "bar": "#e0a33a", "track": "#333b44", "tick": "#e6e9ed",
+    "bar": "#b0741e", "track": "#262c33", "tick": "#e6e9ed",
 }  # fmt: skip
 CONTRASTS = [
     ("text", "page", 4.5), ("muted", "page", 4.5), ("link", "page", 4.5), ("text", "panel", 4.5),

@@ -7,9 +7,10 @@ from pathlib import Path
 from ..errors import AdapterError
 from ..weights import find_adapter
 from .base import Detector
+from .llm import LLMDetector
 from .rules import RulesDetector
 
-__all__ = ["Detector", "RulesDetector", "resolve"]
+__all__ = ["Detector", "LLMDetector", "RulesDetector", "resolve"]
 
 
 def resolve(

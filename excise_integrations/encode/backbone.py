@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import hashlib
-import json
-import string
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -15,9 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor, nn
 
-from ..errors import BackboneError, InvalidInputError
+from ..errors import InvalidInputError
 from .maxsim import TokenVectors
-from .minilm import MODEL_SHA256, find_minilm, sha256_file
 from .windows import LONG_CONTEXT, SHORT_CONTEXT, WindowPolicy, split_windows
 
 if TYPE_CHECKING:
@@ -143,86 +139,14 @@ class Backbone:
         Raises:
             BackboneError: the checkpoint is missing, damaged, or not a late-interaction encoder.
         """
-        from sentence_transformers import MultiVectorEncoder
+        from .loading import load_checkpoint, load_minilm
 
         device = device or ("cuda" if torch.cuda.is_available() else "cpu")
         if str(name_or_path) == "minilm":
-            return cls._minilm(
-                path, device=device, dtype=dtype, windows=windows, offline=offline, projection=projection
-            )
-        local = Path(name_or_path)
-        if local.exists() and not (local / "config.json").is_file() and not (local / "modules.json").is_file():
-            raise BackboneError(
-                f"{local} is not a checkpoint: it has neither config.json nor modules.json. Give the folder that "
-                "`MultiVectorEncoder.save_pretrained` or colbert-ai wrote."
-            )
-        if not local.exists() and (offline or _looks_like_path(str(name_or_path))):
-            raise BackboneError(
-                f"There is no checkpoint at {str(name_or_path)!r}"
-                + (" and the hub may not be asked (offline=True)." if offline else ".")
-                + " Give an existing folder, a hub id such as 'colbert-ir/colbertv2.0', or 'minilm'."
-            )
-        try:
-            encoder = MultiVectorEncoder(
-                str(name_or_path),
-                device=device,
-                revision=revision,
-                local_files_only=local.exists() or bool(offline),
-                trust_remote_code=False,
-                model_kwargs={"use_safetensors": True},
-            )
-        except Exception as error:
-            raise BackboneError(
-                f"The backbone {str(name_or_path)!r} could not be loaded: {error}. It must be a late-interaction "
-                "checkpoint with safetensors weights (MultiVectorEncoder, PyLate or Stanford ColBERT format)."
-            ) from error
-        digest = _hash_folder(local) if local.exists() else _hash_parameters(encoder)
+            encoder, digest = load_minilm(path, device=device, offline=offline, projection=projection)
+        else:
+            encoder, digest = load_checkpoint(name_or_path, device=device, revision=revision, offline=offline)
         return cls(encoder, name=str(name_or_path), weights_hash=digest, windows=windows, dtype=dtype)
-
-    @classmethod
-    def _minilm(
-        cls,
-        path: str | Path | None,
-        *,
-        device: str,
-        dtype: DType,
-        windows: WindowPolicy | None,
-        offline: bool | None,
-        projection: Tensor | Literal["bundled"] | None,
-    ) -> Backbone:
-        from sentence_transformers import MultiVectorEncoder
-        from sentence_transformers.base.modules import Normalize, Transformer
-        from sentence_transformers.base.modules.dense import Dense
-        from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
-
-        from ..weights import load_projection
-
-        folder = find_minilm(path, offline=offline is not False)
-        matrix = load_projection("minilm") if isinstance(projection, str) else projection
-        # A plain folder without modules.json: the encoder's own modules are chosen here.
-        transformer = Transformer(
-            str(folder), model_kwargs={"local_files_only": True}, processor_kwargs={"local_files_only": True}
-        )
-        transformer.max_seq_length = 512
-        modules: list[nn.Module] = [transformer]
-        if matrix is not None:
-            modules.append(
-                Dense(
-                    in_features=matrix.shape[1],
-                    out_features=matrix.shape[0],
-                    bias=False,
-                    activation_function=nn.Identity(),
-                    init_weight=matrix.float(),
-                    module_input_name="token_embeddings",
-                )
-            )
-        modules.append(MultiVectorMask(skiplist_words=list(string.punctuation)))
-        modules.append(Normalize(module_input_name="token_embeddings"))
-        encoder = MultiVectorEncoder(modules=modules, device=device)
-        digest = (
-            MODEL_SHA256 if matrix is None else _hash_bytes(MODEL_SHA256.encode(), matrix.float().numpy().tobytes())
-        )
-        return cls(encoder, name="minilm", weights_hash=digest, windows=windows, dtype=dtype)
 
     def with_adapter(self, adapter: Adapter) -> Backbone:
         """Return a copy of this backbone with a LoRA adapter merged in.
@@ -383,27 +307,3 @@ def clean_text(text: str) -> str:
     """Replace lone surrogates, one character each, so that every offset stays."""
     # Tokenizers refuse lone surrogates.
     return text.encode("utf-8", "replace").decode("utf-8")
-
-
-def _looks_like_path(name: str) -> bool:
-    return name.startswith((".", "/", "~")) or name.count("/") > 1 or "\\" in name
-
-
-def _hash_bytes(*parts: bytes) -> str:
-    digest = hashlib.sha256()
-    for part in parts:
-        digest.update(part)
-    return digest.hexdigest()
-
-
-def _hash_folder(folder: Path) -> str:
-    files = sorted(p for p in folder.rglob("*") if p.suffix == ".safetensors" or p.name == "config.json")
-    return _hash_bytes(*(json.dumps([str(p.relative_to(folder)), sha256_file(p)]).encode() for p in files))
-
-
-def _hash_parameters(encoder: nn.Module) -> str:
-    digest = hashlib.sha256()
-    for key, value in sorted(encoder.state_dict().items()):
-        digest.update(key.encode())
-        digest.update(value.detach().cpu().float().numpy().tobytes())
-    return digest.hexdigest()

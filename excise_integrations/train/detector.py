@@ -37,6 +37,7 @@ class DetectorRecipe:
         batch_tokens: padded tokens per step.
         max_length: tokens of a query that are read.
         margin: by how much a pair's positive should beat its negative, in logits.
+        mask: share of tokens hidden from the network at each step, against learning queries by heart.
         seed: of everything random.
     """
 
@@ -46,6 +47,7 @@ class DetectorRecipe:
     batch_tokens: int = 1024
     max_length: int = 128
     margin: float = 4.0
+    mask: float = 0.06
     seed: int = 0
 
 
@@ -119,7 +121,7 @@ def train_detector(
         tagger.train()
         running, seen = 0.0, 0
         for step, batch in enumerate(_batches(data, recipe, order)):
-            loss = _loss(tagger, batch, tokenizer.pad_token_id, recipe)
+            loss = _loss(tagger, batch, tokenizer, recipe)
             optimizer.zero_grad(set_to_none=True)
             loss.backward()  # type: ignore[no-untyped-call]
             nn.utils.clip_grad_norm_(trainable.values(), 1.0)
@@ -229,13 +231,16 @@ def _batches(data: Sequence[_Encoded], recipe: DetectorRecipe, rng: random.Rando
     yield from batches
 
 
-def _loss(tagger: SpanTagger, batch: Sequence[_Encoded], pad: int, recipe: DetectorRecipe) -> Tensor:
+def _loss(tagger: SpanTagger, batch: Sequence[_Encoded], tokenizer: Any, recipe: DetectorRecipe) -> Tensor:
+    pad = tokenizer.pad_token_id
     length = max(len(i.ids) for i in batch)
     ids = torch.tensor([i.ids + [pad] * (length - len(i.ids)) for i in batch])
     attention = torch.tensor([[1] * len(i.ids) + [0] * (length - len(i.ids)) for i in batch])
     content = torch.tensor([i.content + [False] * (length - len(i.ids)) for i in batch])
     labels = torch.tensor([i.labels + [-100] * (length - len(i.ids)) for i in batch])
     target = torch.tensor([float(i.label) for i in batch])
+    hidden = content & (torch.rand(ids.shape) < recipe.mask)
+    ids = ids.masked_fill(hidden, tokenizer.mask_token_id)
     with torch.autocast("cpu", torch.bfloat16):
         out = tagger(ids, attention, content)
     token_loss = functional.cross_entropy(out.tokens.transpose(1, 2), labels, ignore_index=-100, reduction="none")

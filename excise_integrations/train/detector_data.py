@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -11,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InvalidInputError
+from .constructions import load_frames
 from .examples import Example, load_natural
 from .minimal_pairs import generate
 
-__all__ = ["detector_examples", "excluir_examples", "quest_examples", "source_counts"]
+__all__ = ["detector_examples", "excluir_examples", "quest_examples", "source_counts", "swap_topics"]
 
 _ARTICLES = {"a", "an", "the"}
 _LEAD = re.compile(
@@ -46,8 +48,57 @@ def detector_examples(
         out += excluir_examples(root)
         out += quest_examples(root)
     for repeat in range(natural_repeats):
-        out += [replace(e, pair=f"{e.pair}#{repeat}") for e in natural]
+        # Every second copy has other topics, so that the words around a topic must give it away.
+        copy = swap_topics(natural, seed=seed + repeat) if repeat % 2 else natural
+        out += [replace(e, pair=f"{e.pair}#{repeat}") for e in copy]
     return out
+
+
+def swap_topics(examples: Sequence[Example], *, seed: int) -> list[Example]:
+    """Replace the excluded topics of natural pairs by other topics of as many words.
+
+    A topic is replaced in every member of its pair that names it, so the pair stays minimal.
+
+    Args:
+        examples: natural examples.
+        seed: of the draw.
+
+    Returns:
+        As many examples, in order; a pair whose topics overlap or cannot be found again stays as it is.
+    """
+    by_length: dict[int, list[str]] = {}
+    for frame in load_frames():
+        for topic in frame.topics:
+            by_length.setdefault(len(topic.split()), []).append(topic)
+    rng = random.Random(seed)
+    chosen: dict[tuple[str, str], str] = {}
+    for example in examples:
+        for topic in example.excluded:
+            pool = by_length.get(len(topic.split()), [])
+            if pool:
+                chosen.setdefault((example.pair, topic), rng.choice(pool))
+    names: dict[str, dict[str, str]] = {}
+    for (pair, topic), new in chosen.items():
+        names.setdefault(pair, {})[topic] = new
+    return [_swapped(e, names.get(e.pair, {})) for e in examples]
+
+
+def _swapped(example: Example, names: dict[str, str]) -> Example:
+    if not names:
+        return example
+    pattern = "|".join(rf"(?<!\w){re.escape(t)}(?!\w)" for t in sorted(names, key=len, reverse=True))
+    text, spans, at = "", [], 0
+    for match in re.finditer(pattern, example.text):
+        text += example.text[at : match.start()]
+        start = len(text)
+        text += names[match.group()]
+        if match.span() in example.spans:
+            spans.append((start, len(text)))
+        at = match.end()
+    text += example.text[at:]
+    if len(spans) != len(example.spans):
+        return example
+    return replace(example, text=text, spans=tuple(spans), excluded=tuple(text[a:b] for a, b in spans))
 
 
 def source_counts(examples: Sequence[Example]) -> dict[str, int]:

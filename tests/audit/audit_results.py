@@ -9,7 +9,8 @@ from excise_integrations import Candidate, Detection, ExciseResult, Span, Verdic
 QUERY = "animals kept as pets, but not the domestic cat"
 HOSTILE = (
     "</script><script>window.pwned=1</script><img src=x onerror=\"window.pwned=1\">'\"><svg onload=window.pwned=1>"
-    "</title></style><!-- ]]> [x](javascript:alert(1)) ![i](http://evil.test/i.png) | `a` \x00\x1b[31m \u202ecod.exe \ud800"
+    "</title></style><!-- ]]> [x](javascript:alert(1)) ![i](http://evil.test/i.png) | `a` \x00\x1b[31m "
+    "\u202ecod.exe \ud800"
 )
 
 
@@ -17,7 +18,8 @@ def make_result(**changes: Any) -> ExciseResult:
     """A firing over five candidates: one removed, one protected, one penalised, one reranked, one below k."""
     names = ["cat", "dog", "parrot", "kitten", "horse"]
     candidates = [
-        Candidate(name, f"A text about the {name}. It is long.", 9.0 - i, {"kind": "animal"}) for i, name in enumerate(names)
+        Candidate(name, f"A text about the {name}. It is long.", 9.0 - i, {"kind": "animal"})
+        for i, name in enumerate(names)
     ]
     rows: list[tuple[str, int | None, float, float, float]] = [
         # action, rank, score, evidence, penalty

@@ -81,7 +81,8 @@ def test_dark_and_print_change_the_colours(browser: Browser, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("form", ["to_html", "_repr_html_"])
 def test_hostile_texts_do_nothing(browser: Browser, tmp_path: Path, form: str) -> None:
-    show(browser, "<!DOCTYPE html><meta charset=utf-8>" * (form != "to_html") + getattr(make_hostile().report(), form)(), tmp_path)
+    source = getattr(make_hostile().report(), form)()
+    show(browser, source if form == "to_html" else f"<!DOCTYPE html><meta charset=utf-8>{source}", tmp_path)
     assert browser.js("typeof window.pwned") == "undefined"
     assert browser.js("document.images.length") == 0
     assert browser.js("document.scripts.length") == (1 if form == "to_html" else 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import itertools
 import re
 from html.parser import HTMLParser
 
@@ -12,18 +13,21 @@ from audit_results import HOSTILE, make_hostile, make_result, make_silent
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from excise_integrations import ExciseResult
+from excise_integrations import ExciseResult, Verdict
 from excise_integrations.audit import Report
 from excise_integrations.audit._markup import Safe, el, visible
 from excise_integrations.audit._style import CONTRASTS, DARK, LIGHT
 
 VOID = {"meta", "br", "input"}
-TAGS = VOID | set(
-    ["html", "head", "title", "style", "body", "div", "a", "header", "h1", "h2", "h3", "p", "span", "mark", "bdi", "strong", "ul", "ol", "li", "main", "section", "table", "caption", "thead", "tbody", "tr", "th", "td", "details", "summary", "dl", "dt", "dd", "footer", "svg", "rect", "line", "label", "fieldset", "legend", "button", "script"]
-)
-ATTRIBUTES = set(
-    ["charset", "http-equiv", "content", "name", "lang", "class", "id", "href", "role", "tabindex", "dir", "scope", "for", "type", "value", "checked", "open", "autocomplete", "x", "y", "x1", "x2", "y1", "y2", "width", "height", "viewbox"]
-)
+TAGS = VOID | {
+    "html", "head", "title", "style", "body", "div", "a", "header", "h1", "h2", "h3", "p", "span", "mark", "bdi",
+    "strong", "ul", "ol", "li", "main", "section", "table", "caption", "thead", "tbody", "tr", "th", "td", "details", "summary",
+    "dl", "dt", "dd", "footer", "svg", "rect", "line", "label", "fieldset", "legend", "button", "script",
+}  # fmt: skip
+ATTRIBUTES = {
+    "charset", "http-equiv", "content", "name", "lang", "class", "id", "href", "role", "tabindex", "dir", "scope",
+    "for", "type", "value", "checked", "open", "autocomplete", "x", "y", "x1", "x2", "y1", "y2", "width", "height", "viewbox",
+}  # fmt: skip
 
 
 class Page(HTMLParser):
@@ -47,7 +51,7 @@ class Page(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         inside = self._open[-1] if self._open else ""
-        (self.raw[inside] if inside in self.raw else self.text).append(data)
+        self.raw.get(inside, self.text).append(data)
 
     def handle_comment(self, data: str) -> None:
         raise AssertionError(f"a comment: {data}")
@@ -71,7 +75,9 @@ def check_safe(source: str, scripts: int) -> Page:
     return page
 
 
-@pytest.mark.parametrize("result", [make_result(), make_silent(), make_hostile(), make_result(verdicts={}, candidates=())])
+@pytest.mark.parametrize(
+    "result", [make_result(), make_silent(), make_hostile(), make_result(verdicts={}, candidates=(), removed=())]
+)
 def test_only_our_own_elements_stand_in_it(result: ExciseResult) -> None:
     report = result.report()
     check_safe(report.to_html(), scripts=1)
@@ -114,7 +120,7 @@ def test_structure_for_screen_readers_and_keyboards(fired: ExciseResult) -> None
     assert page.every("html") == [{"lang": "en"}]
     assert len(page.every("h1")) == 1
     levels = [int(tag[1]) for tag, _ in page.tags if re.fullmatch(r"h[1-6]", tag)]
-    assert all(b <= a + 1 for a, b in zip(levels, levels[1:], strict=False))
+    assert all(b <= a + 1 for a, b in itertools.pairwise(levels))
     assert all(th.get("scope") in ("col", "row") for th in page.every("th"))
     ids = [attrs["id"] for _, attrs in page.tags if "id" in attrs]
     assert len(ids) == len(set(ids))
@@ -149,8 +155,7 @@ def test_contrast(palette: dict[str, str]) -> None:
 
 
 def test_a_shortlist_of_hundreds_stays_short_in_a_notebook() -> None:
-    silent = make_silent()
-    verdicts = {f"d{i}": silent.verdicts["d0"].__class__(f"d{i}", "unchanged", i + 1, i + 1, 1.0, 1.0) for i in range(300)}
+    verdicts = {f"d{i}": Verdict(f"d{i}", "unchanged", i + 1, i + 1, 1.0, 1.0) for i in range(300)}
     fragment = Report(make_silent(verdicts=verdicts))._repr_html_()
     assert fragment.count("<tr") == 26
     assert "275 more in the full report" in fragment

@@ -13,8 +13,8 @@ markdown_it = pytest.importorskip("markdown_it")
 ALLOWED = {
     "heading_open", "heading_close", "paragraph_open", "paragraph_close", "inline", "bullet_list_open",
     "bullet_list_close", "list_item_open", "list_item_close", "blockquote_open", "blockquote_close", "table_open",
-    "table_close", "thead_open", "thead_close", "tbody_open", "tbody_close", "tr_open", "tr_close", "th_open", "th_close",
-    "td_open", "td_close",
+    "table_close", "thead_open", "thead_close", "tbody_open", "tbody_close", "tr_open", "tr_close", "th_open",
+    "th_close", "td_open", "td_close",
 }  # fmt: skip
 INLINE = {"text", "text_special", "strong_open", "strong_close", "softbreak", "hardbreak"}
 
