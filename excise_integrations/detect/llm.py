@@ -52,8 +52,8 @@ class LLMDetector:
             )
         if timeout <= 0 or retries < 0 or workers < 1:
             raise InvalidInputError(
-                f"timeout={timeout}, retries={retries}, workers={workers}: timeout must be above 0, retries at least 0, "
-                "workers at least 1."
+                f"timeout={timeout}, retries={retries}, workers={workers}: timeout must be above 0, retries at least "
+                "0, workers at least 1."
             )
         self.llm = llm
         self.timeout = timeout

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -21,11 +22,25 @@ from .tagger import SpanTagger
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-__all__ = ["LoraDetector", "load_transformer"]
+__all__ = ["LoraDetector", "load_transformer", "model_text"]
 
 _WINDOW = 510
 _STRIDE = 384
 _MAX_WINDOWS = 8
+
+
+_INNER_HYPHEN = re.compile(r"(?<=\w)-(?=\w)")
+_SPACED_HYPHEN = re.compile(r"(?<=\s)-(?=\s)")
+
+
+def model_text(query: str) -> str:
+    """Return the query as the network reads it; every character keeps its place.
+
+    The vocabulary has one hyphen and knows no spaces: without this "Ehlers-Danlos" and "a - b" look
+    like the search operator in "a -b".
+    """
+    text = _INNER_HYPHEN.sub(" ", clean_text(query))
+    return _SPACED_HYPHEN.sub("–", text)
 
 
 def load_transformer(path: str | Path | None = None, *, offline: bool | None = None) -> tuple[Any, Any]:
@@ -147,7 +162,7 @@ class LoraDetector:
     def _detect(self, queries: list[str]) -> list[Detection]:
         with self._lock:
             encoded = self.tokenizer(
-                [clean_text(q) for q in queries],
+                [model_text(q) for q in queries],
                 add_special_tokens=False,
                 return_offsets_mapping=True,
                 return_attention_mask=False,

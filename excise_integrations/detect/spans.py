@@ -15,11 +15,12 @@ _CUE = (
     r"(?:but|and|or|nor|not|no|non|neither|never|without|with|except(?:ing)?|excluding|exclude[sd]?|including|"
     r"apart|aside|other|than|from|besides|beyond|minus|sans|for|any|anything|everything|details?|about|on|"
     r"mention(?:ing)?|leave|leaving|out|skip(?:ping)?|omit(?:ting)?|please|the|a|an|of|rather|instead|just|only|"
-    r"is|are|covered|already|that|which|s)"
+    r"is|are|covered|already|that|which|exception|s)"
 )
 _CUE_WORD = re.compile(_CUE, re.IGNORECASE)
 _EDGE = frozenset("-–—,;:()[]\"'“”‘’.!?/≠")
 _OPENING, _CLOSING = frozenset("\"'“‘«"), frozenset("\"'”’»")
+_REMAINDER = re.compile(r"\A(?:['’]s\b|\s+(?:aside|excluded|excepted)\b)", re.IGNORECASE)
 _PIECE = re.compile(r"\w+|\s+|.", re.DOTALL)
 _WORD = re.compile(r"\w", re.UNICODE)
 
@@ -89,7 +90,7 @@ def wanted_part(query: str, spans: Sequence[Span]) -> str:
         at = max(at, span.end + (1 if quoted else 0))
     rest = query[at:]
     if pieces:
-        rest = re.sub(r"\A['’]s\b", "", rest)
+        rest = _REMAINDER.sub("", rest)
     pieces.append(rest)
     text = " ".join(" ".join(pieces).split())
     text = re.sub(r"\s+([,;:.!?])", r"\1", text).strip(" ,;:-–—")

@@ -139,7 +139,7 @@ def calibrate(
     """Choose the fire threshold of a detector: false firing, then the noise test, then Youden's J."""
     from dataclasses import asdict
 
-    from ..bench.suites import load_queries, load_suite
+    from ..bench.suites import load_queries
     from ..detect.lora import LoraDetector
     from ..weights import update_manifest
     from .calibrate import calibrate as choose
@@ -149,10 +149,15 @@ def calibrate(
     positives: list[str] = []
     controls: list[str] = []
     for name in suites or ["excluir", "wiki", "legal", "medical", "film"]:
-        for query in load_suite(data / "exclusion" / name, "dev").queries:
+        folder = data / "exclusion" / name
+        lines = (folder / "qrels" / "dev.tsv").read_text(encoding="utf-8").split("\n")
+        dev = {line.split("\t")[0] for line in lines}
+        for query in load_queries(folder / "queries.jsonl"):
+            if query.id not in dev:
+                continue
             if query.excluded:
                 positives.append(query.text)
-            elif query.tier and query.tier.startswith("C-"):
+            elif query.groups.get("tier", "").startswith("C-"):
                 controls.append(query.text)
     # The first half of these trained the detector.
     plain = [q.text for q in load_queries(data / "detector" / "quest_no_exclusion.jsonl")]
@@ -167,7 +172,7 @@ def calibrate(
         scores["positives"],
         scores["controls"],
         {name: scores[name] for name in ordinary},
-        budgets={"quest": 0.02, "pairs": 0.003},
+        budgets={"quest": 0.02, "pairs": 0.006},
     )
     probabilities = scores["positives"] + scores["controls"]
     labels = [1] * len(positives) + [0] * len(controls)

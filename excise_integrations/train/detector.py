@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ..detect.lora import load_transformer
+from ..detect.lora import load_transformer, model_text
 from ..detect.tagger import BEGIN, INSIDE, OUTSIDE, SpanTagger
 from ..encode.minilm import MODEL_SHA256
 from ..errors import InvalidInputError
@@ -188,7 +188,7 @@ def peft_config_json(lora: Any, base: str) -> dict[str, Any]:
 
 def _encode(example: Example, tokenizer: Any, max_length: int) -> _Encoded:
     encoded = tokenizer(
-        example.text, truncation=True, max_length=max_length, return_offsets_mapping=True, return_attention_mask=False
+        model_text(example.text), truncation=True, max_length=max_length, return_offsets_mapping=True, return_attention_mask=False
     )
     labels: list[int] = []
     content: list[bool] = []

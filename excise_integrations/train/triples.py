@@ -49,7 +49,7 @@ def read_triples(folders: Sequence[str | Path], *, split: str = "train") -> list
     out: list[Triple] = []
     for folder in folders:
         suite = load_suite(folder, split)
-        texts = {c.id: c.text for c in suite.corpus}
+        texts = {c.id: c.text for c in suite.documents}
         for query in suite.queries:
             judged = suite.qrels[query.id]
             wanted = [d for d, s in judged.items() if s >= 1]
