@@ -55,14 +55,20 @@ class ExciseConfig(BaseModel):
     dominance: float | None = Field(
         0.12,
         ge=0.0,
-        description="'per_topic': a candidate whose mean MaxSim with the wanted words beats every candidate below the "
-        "cuts by more than this is not removed; None switches the check off.",
+        description="'per_topic': a candidate whose mean MaxSim with the wanted words beats every other candidate by "
+        "more than this is about what is wanted and is not removed; None switches the check off.",
+    )
+    dominance_slope: float = Field(
+        0.3,
+        ge=0.0,
+        description="'per_topic': by how much `topic_fraction` rises for a candidate, per unit of mean MaxSim with the "
+        "wanted words by which it beats every candidate below the cuts.",
     )
     dominance_words: int = Field(
         5,
         ge=0,
-        description="`dominance` is read only when the query wants at least this many content words; with fewer, every "
-        "document on the subject matches all of them.",
+        description="`dominance` and `dominance_slope` are read only when the query wants at least this many content "
+        "words; with fewer, every document on the subject matches all of them.",
     )
     score_scale: Literal["sum", "mean"] = Field(
         "sum",

@@ -87,9 +87,9 @@ def demote(scores: Tensor, evidence: Tensor, config: ExciseConfig, *, wanted: Te
         scores: (n,) re-embedded MaxSim, in frozen order.
         evidence: (n, topics) in [-1, 1], in frozen order.
         config: the constants.
-        wanted: (n,) mean MaxSim of the query's tokens outside the excluded topics. With "per_topic" a
-            candidate that beats every candidate below the cuts by more than ``config.dominance`` is about
-            what is wanted and mentions the topic; it is penalised and never removed.
+        wanted: (n,) mean MaxSim of the query's tokens outside the excluded topics, or None. With "per_topic"
+            it tells a document about the excluded topic from one about the wanted that mentions it: the
+            further a candidate is ahead on the wanted words, the more evidence its removal takes.
 
     Returns:
         The outcome. Ties keep the frozen order.
@@ -127,8 +127,8 @@ def demote(scores: Tensor, evidence: Tensor, config: ExciseConfig, *, wanted: Te
     strongest = {t: _rank(evidence[:, t])[0] for t in active}
     quiet = [all(float(evidence[i, t]) <= cuts[t] for t in active) for i in range(n)]
     protected = _protected(scores, final, set(strongest.values()), quiet, config)
-    dominant = _dominant(wanted, quiet, config)
-    chosen = _removable(evidence, final, cuts, strongest, active, config, dominant)
+    shares = _shares(n, wanted, quiet, config)
+    chosen = _removable(evidence, final, cuts, strongest, active, config, shares)
     removed = {i: by for i, by in chosen.items() if i != protected}
 
     margins = evidence - torch.tensor(cuts, dtype=evidence.dtype)
@@ -189,12 +189,23 @@ def _protected(
     return others[0] if others else None
 
 
-def _dominant(wanted: Tensor | None, quiet: Sequence[bool], config: ExciseConfig) -> set[int]:
-    """Candidates about the wanted topic that only mention an excluded one."""
-    if wanted is None or config.dominance is None or config.demotion == "paper" or not any(quiet):
-        return set()
-    best = max(float(w) for w, q in zip(wanted, quiet, strict=True) if q)
-    return {i for i, w in enumerate(wanted.tolist()) if w > best + config.dominance}
+def _shares(n: int, wanted: Tensor | None, quiet: Sequence[bool], config: ExciseConfig) -> list[float]:
+    """Share of a topic's strongest evidence at which each candidate may be removed; above 1 it never is."""
+    if config.demotion == "paper":
+        return [config.removal_fraction] * n
+    shares = [config.topic_fraction] * n
+    if wanted is None:
+        return shares
+    values = wanted.tolist()
+    rivals = [w for w, q in zip(values, quiet, strict=True) if q]
+    ranking = sorted(values, reverse=True)
+    for i, value in enumerate(values):
+        if rivals:
+            shares[i] += config.dominance_slope * max(0.0, value - max(rivals))
+        other = ranking[1] if value == ranking[0] and n > 1 else ranking[0]
+        if config.dominance is not None and n > 1 and value > other + config.dominance:
+            shares[i] = float("inf")
+    return shares
 
 
 def _removable(
@@ -204,7 +215,7 @@ def _removable(
     strongest: dict[int, int],
     active: list[int],
     config: ExciseConfig,
-    dominant: set[int],
+    shares: Sequence[float],
 ) -> dict[int, set[int]]:
     """Candidates to remove before the guard, each with the topics that ask for it (Algorithm 1, lines 14 to 17)."""
     if not config.removal:
@@ -212,17 +223,18 @@ def _removable(
     small = evidence.shape[0] < config.min_shortlist
     if small and config.soft_penalty:
         return {}
-    share = config.removal_fraction if config.demotion == "paper" else config.topic_fraction
     by_rank = config.demotion == "per_topic"
     picks: list[tuple[float, int, int]] = []
     for t in active:
         column = evidence[:, t]
-        bound = share * float(column.max())
-        if by_rank:
-            bound = max(bound, cuts[t])
+        top = float(column.max())
         ranking = _rank(final if by_rank else column)
-        asked = [strongest[t]] if small else [i for i in ranking if float(column[i]) >= bound]
-        allowed = [i for i in asked if i not in dominant]
+        if small:
+            allowed = [strongest[t]]
+        else:
+            allowed = [i for i in ranking if float(column[i]) >= shares[i] * top]
+            if by_rank:
+                allowed = [i for i in allowed if float(column[i]) >= cuts[t]]
         picks.extend((float((final if by_rank else column)[i]), i, t) for i in allowed[: config.cap])
     total = config.cap if config.demotion == "paper" else config.total_cap
     chosen: dict[int, set[int]] = {}

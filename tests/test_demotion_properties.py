@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -120,7 +121,7 @@ def test_flat_penalty_invariance(data: tuple[list[float], list[list[float]]], sc
     config = ExciseConfig(removal=False, penalty_scale=scale)
     out = run(scores, columns, config)
     ranked = sorted(scores, reverse=True)
-    gap = min(a - b for a, b in zip(ranked, ranked[1:], strict=False))
+    gap = min(a - b for a, b in pairwise(ranked))
     assume(max(out.penalties) - min(out.penalties) < gap - 1e-9)
     assert list(out.order) == sorted(range(len(scores)), key=lambda i: -scores[i])
 

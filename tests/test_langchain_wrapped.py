@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import copy
 import threading
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -231,17 +230,19 @@ def test_failure_names_the_retriever(excise_rules: Excise) -> None:
 
 
 def test_a_blocking_retriever_leaves_the_loop_free(docs: list[Document], excise_rules: Excise) -> None:
+    started, go = threading.Event(), threading.Event()
+
     class Slow(BaseRetriever):
         def _get_relevant_documents(self, query: str, *, run_manager: Any, k: int = 4) -> list[Document]:
-            time.sleep(0.3)
+            started.set()
+            assert go.wait(timeout=20), "the event loop is blocked"
             return docs[:k]
 
-    async def main() -> int:
-        ticks = 0
+    async def main() -> list[Document]:
         task = asyncio.ensure_future(over(Slow(), excise_rules).ainvoke(PLAIN))
-        while not task.done():
-            await asyncio.sleep(0.01)
-            ticks += 1
-        return ticks
+        while not started.is_set():
+            await asyncio.sleep(0.001)
+        go.set()
+        return await task
 
-    assert asyncio.run(main()) >= 10
+    assert len(asyncio.run(main())) == 8

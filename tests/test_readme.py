@@ -125,7 +125,7 @@ def test_a_command_runs(command: str, tmp_path: Path) -> None:
     arguments = shlex.split(command)
     done = subprocess.run(
         [sys.executable, "-m", "excise_integrations.cli", *arguments[1:]],
-        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=240,
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=280,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     text = (tmp_path / "report.md").read_text(encoding="utf-8") if "--output" in arguments else done.stdout

@@ -34,9 +34,17 @@ _AFTER = [
     r"≠\s*",
 ]
 _AT_START = [r"besides\s+", r"not\s+", r"no\s+", r"without\s+"]
-_COMMA_NO = [r"(?:,|[-–—;(])\s*(?:with\s+)?no\s+", r"(?:,|[-–—;(])\s*not\s+", r"\b(?:but|and)\s+no\s+", r"\bwith\s+no\s+"]
+_COMMA_NO = [
+    r"(?:,|[-–—;(])\s*(?:with\s+)?no\s+",
+    r"(?:,|[-–—;(])\s*not\s+",
+    r"\b(?:but|and|with)\s+no\s+",
+]
 _MINUS = re.compile(r"(?<=\s)-(?:\"([^\"]+)\"|([^\W\d][\w-]*))")
-_ASIDE = re.compile(r"(?:^|[.;,]\s+)([\w’'.-]+(?:\s+[\w’'.-]+){0,5})\s+(?:aside|excluded|excepted)\b", re.IGNORECASE)
+_ASIDE = re.compile(
+    r"(?:^|[.;,]\s+)([\w’'.-]+(?:\s+[\w’'.-]+){0,5})\s+(?:aside(?!\s+from)|excluded|excepted)\b", re.IGNORECASE
+)
+    r"(?:^|[.;,]\s+)([\w’'.-]+(?:\s+[\w’'.-]+){0,5})\s+(?:aside(?!\s+from)|excluded|excepted)\b", re.IGNORECASE
+)
 
 _CUE = re.compile(
     "|".join(

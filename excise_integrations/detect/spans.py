@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from ..errors import InvalidInputError
 from ..types import Detection, Span
@@ -20,7 +20,9 @@ _CUE = (
 _CUE_WORD = re.compile(_CUE, re.IGNORECASE)
 _EDGE = frozenset("-–—,;:()[]\"'“”‘’.!?/≠")
 _OPENING, _CLOSING = frozenset("\"'“‘«"), frozenset("\"'”’»")
-_REMAINDER = re.compile(r"\A(?:['’]s\b|\s+(?:aside|excluded|excepted)\b)", re.IGNORECASE)
+_REMAINDER = re.compile(
+    r"\A(?:['’]s\b|\s+(?:(?:(?:is|are)\s+)?already\s+covered|aside|excluded|excepted)\b)", re.IGNORECASE
+)
 _PIECE = re.compile(r"\w+|\s+|.", re.DOTALL)
 _WORD = re.compile(r"\w", re.UNICODE)
 
@@ -56,6 +58,8 @@ def caller_detection(query: str, topics: Sequence[str]) -> Detection:
     """
     if isinstance(topics, str):
         raise InvalidInputError(f"exclude={topics!r} is a string; give a list of topics: exclude=[{topics!r}].")
+    if not isinstance(topics, Iterable):
+        raise InvalidInputError(f"exclude={topics!r} is a {type(topics).__name__}; give a list of topics.")
     spans: list[Span] = []
     for topic in topics:
         if not isinstance(topic, str) or not topic.strip():

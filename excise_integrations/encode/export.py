@@ -140,7 +140,7 @@ def _write_checkpoint(folder: Path, source: Path, matrix: Tensor, config: dict[s
 
 
 def _metadata(dim: int, matrix: Tensor) -> dict[str, Any]:
-    from .backbone import _hash_bytes
+    from .loading import _hash_bytes
 
     return {
         "query_token_id": _QUERY_MARKER,

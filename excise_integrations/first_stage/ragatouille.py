@@ -164,7 +164,7 @@ class RagatouilleFirstStage:
     def vector_space(self) -> str:
         """Label of the backbone ``Backbone.from_pretrained(checkpoint)``, whose vectors these are."""
         if self._space is None:
-            from ..encode.backbone import _hash_folder
+            from ..encode.loading import _hash_folder
 
             self._space = f"{self.checkpoint}@{_hash_folder(self._checkpoint)[:12]}"
         return self._space

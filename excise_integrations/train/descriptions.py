@@ -15,14 +15,15 @@ from .corpus_frames import _plural
 
 __all__ = ["STOP_WORDS", "Document", "Vocabulary", "content_words", "describe", "mentions", "topic_name"]
 
-STOP_WORDS = frozenset(
-    "a about above after all also an and any are as at be because been before being below between both but by can "
-    "could did do does doing down during each few for from further had has have having he her here hers him his how i "
-    "if in into is it its itself just like many may more most much must no nor not of off often on once one only or "
-    "other our out over own same she should since so some such than that the their them then there these they this "
-    "those through to too two under until up upon use used uses using usually very was we were what when where which "
-    "while who whom why will with within would you your".split()
-)
+_STOP = """
+a about above after all also an and any are as at be because been before being below between both but by can could did
+do does doing down during each few for from further had has have having he her here hers him his how i if in into is it
+its itself just like many may more most much must no nor not of off often on once one only or other our out over own
+same she should since so some such than that the their them then there these they this those through to too two under
+until up upon use used uses using usually very was we were what when where which while who whom why will with within
+would you your
+"""
+STOP_WORDS = frozenset(_STOP.split())
 _WORD = re.compile(r"[^\W_]+(?:['’\-][^\W_]+)*")
 _PREFIX = re.compile(r"^.{1,40}?\s[—–]\s")
 _CLASS = re.compile(
@@ -39,6 +40,7 @@ _AFTER_HEAD = re.compile(
     r"designed|composed|founded|created|spoken|native|held|involved|associated|defined|formed|given|related|marked|"
     r"concerned|similar|most|usually|typically|primarily|mainly|often|generally)\b"
 )
+_ADJECTIVE = re.compile(r"(?:al|ous|ic|ive|ful|ary|ible|able|ish|ern|ed|ese|ian|an)$")
 _CUT = re.compile(r"\s(?:that|which|who|whose|where|when|while|because|and|or|but|as|is|are|was|were)\s")
 _DANGLING = re.compile(
     r"(?:\s(?:in|of|by|from|for|on|at|to|with|within|about|near|and|or|between|among|the|a|an|its|their|his|her|as|"
@@ -94,7 +96,8 @@ def topic_name(document: Document, *, max_words: int = 8) -> str | None:
     if first[1:].islower() and title != small:
         # "Vector space" is small when the text writes it so in the middle of a sentence.
         inside = re.findall(rf"(?<=[a-z,] )({re.escape(title)}|{re.escape(small)})\b", document.text)
-        if small in inside or (not inside and title[1:].islower() and re.search(rf"\b{re.escape(small)}", document.text)):
+        elsewhere = not inside and title[1:].islower() and re.search(rf"\b{re.escape(small)}", document.text)
+        if small in inside or elsewhere:
             return small
     return title
 
@@ -119,6 +122,10 @@ def describe(document: Document, *, max_words: int = 11) -> str | None:
     head, tail = rest[:stop].strip(), rest[stop:]
     if not head or len(head.split()) > 6 or not re.fullmatch(r"[^\W\d_]+", head.split()[-1]):
         return None
+    if re.match(r"\s*(?:,|(?:and|or) )", tail) and (" " not in head or _ADJECTIVE.search(head)):
+        # "formal or informal name": the head comes later.
+        return None
+    head = re.sub(r"^(1[5-9]\d|20\d)\d\b", r"\g<1>0s", head)
     phrase = head if found["article"] in ("one of the", "any of various", "any of several") else _pluralise(head)
     detail = _detail(tail, max_words - len(head.split()))
     return _agree(f"{phrase} {detail}".strip())
@@ -192,20 +199,26 @@ def _agree(phrase: str) -> str:
             return found["who"] + verb[:-2]
         return found["who"] + verb[:-1]
 
-    return re.sub(r"(?P<who>\b(?:that|which|who) )(?P<verb>[a-z]+[^\Ws]s|is|was|has)\b", plural, phrase)
+    return re.sub(r"(?P<who>\b(?:that|which|who) (?:[a-z]+ly )?)(?P<verb>[a-z]+[^\Ws]s|is|was|has)\b", plural, phrase)
 
 
 def _detail(tail: str, budget: int) -> str:
     """What follows the head, cut where a clause ends within the budget of words."""
-    if tail.startswith(","):
+    if re.match(r",|(?:and|or) ", tail.lstrip(" ")):
+        # A second head would have to be put in the plural too.
         return ""
-    tail = tail.split(",")[0].strip()
-    words = tail.split()
-    if len(words) > budget:
-        tail = " ".join(words[: max(budget, 0)])
-        cuts = list(_CUT.finditer(" " + tail))
+    words = tail.split(",")[0].split()
+    kept = words[: max(budget, 0)]
+    if len(words) > len(kept):
+        cuts = list(_CUT.finditer(" " + " ".join(kept)))
         if cuts and cuts[-1].start() > 12:
-            tail = (" " + tail)[: cuts[-1].start()].strip()
+            kept = " ".join(kept)[: cuts[-1].start() - 1].split()
+        else:
+            # Half a name is worse than none.
+            following = words[len(kept)]
+            while kept and following[:1].isupper() and kept[-1][:1].isupper():
+                following = kept.pop()
+    tail = " ".join(kept)
     while _DANGLING.search(" " + tail):
         tail = _DANGLING.sub("", " " + tail).strip()
     return tail if len(tail.split()) > 1 else ""

@@ -188,7 +188,11 @@ def peft_config_json(lora: Any, base: str) -> dict[str, Any]:
 
 def _encode(example: Example, tokenizer: Any, max_length: int) -> _Encoded:
     encoded = tokenizer(
-        model_text(example.text), truncation=True, max_length=max_length, return_offsets_mapping=True, return_attention_mask=False
+        model_text(example.text),
+        truncation=True,
+        max_length=max_length,
+        return_offsets_mapping=True,
+        return_attention_mask=False,
     )
     labels: list[int] = []
     content: list[bool] = []

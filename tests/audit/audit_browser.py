@@ -8,6 +8,7 @@ import os
 import select
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -18,6 +19,14 @@ _FLAGS = [
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-dev-shm-usage",
     "--disable-background-networking", "--disable-component-update", "--disable-sync", "--remote-debugging-pipe",
 ]  # fmt: skip
+# Chromium reads commands from descriptor 3 and answers on 4.
+_LAUNCH = """
+import fcntl, os, sys
+read, write = (fcntl.fcntl(int(n), fcntl.F_DUPFD, 10) for n in sys.argv[1:3])
+os.dup2(read, 3)
+os.dup2(write, 4)
+os.execv(sys.argv[3], sys.argv[3:])
+"""
 
 
 class Browser:
@@ -35,11 +44,9 @@ class Browser:
         read, child_write = os.pipe()
         child_read, write = os.pipe()
         self._read, self._write = read, write
-
-        # Chromium reads commands from descriptor 3 and answers on 4.
-        command = f'exec "$0" "$@" 3<&{child_read} 4>&{child_write}'
+        command = [CHROMIUM, *_FLAGS, f"--user-data-dir={self._profile}", "about:blank"]
         self._process = subprocess.Popen(
-            ["sh", "-c", command, CHROMIUM, *_FLAGS, f"--user-data-dir={self._profile}", "about:blank"],
+            [sys.executable, "-c", _LAUNCH, str(child_read), str(child_write), *command],
             pass_fds=(child_read, child_write),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

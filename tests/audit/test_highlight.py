@@ -70,7 +70,7 @@ def test_the_deciding_window_is_shown(excise_rules: Excise) -> None:
     assert '<mark class="best">domestic</mark> <mark class="best">cat</mark>' in source
 
 
-def test_marks_of_another_text_are_not_passed_off_as_the_ranking(excise_rules: Excise, animals: list[Candidate]) -> None:
+def test_marks_of_another_text_are_named(excise_rules: Excise, animals: list[Candidate]) -> None:
     result = excise_rules.rerank(QUERY, animals)
     verdicts = {i: copy.copy(v) for i, v in result.verdicts.items()}
     for verdict in verdicts.values():

@@ -31,8 +31,9 @@ def test_a_line_says_what_happened(fired: ExciseResult, tmp_path: Path) -> None:
     assert entry["detection"]["spans"][0]["text"] == "domestic cat"
     assert entry["returned"] == ["dog", "kitten", "parrot"]
     assert entry["removed"] == ["cat"]
-    assert [(v["id"], v["action"]) for v in entry["verdicts"]][0] == ("cat", "removed")
-    assert "rank" not in entry["verdicts"][0]
+    first = entry["verdicts"][0]
+    assert (first["id"], first["action"]) == ("cat", "removed")
+    assert "rank" not in first
     assert entry["adapters"] == ["minilm/detector@0123456789ab"]
     assert entry["warnings"] == ["A warning for the reader."]
     assert "It is long" not in path.read_text()
@@ -45,7 +46,10 @@ def test_a_line_says_what_happened(fired: ExciseResult, tmp_path: Path) -> None:
 def test_hashed_lines_hold_no_word_of_the_query(tmp_path: Path, key: bytes | None) -> None:
     detection = Detection(True, 0.9, (Span("zebra finches", 15, 28, 0.9),), "birds", warnings=("zebra",))
     result = make_result(
-        query="birds, but not zebra finches", detection=detection, warnings=("zebra",), error="ValueError: zebra finches"
+        query="birds, but not zebra finches",
+        detection=detection,
+        warnings=("zebra",),
+        error="ValueError: zebra finches",
     )
     path = tmp_path / "audit.jsonl"
     AuditLog(path, key=key).write(result)
@@ -112,7 +116,9 @@ def test_lines_that_are_no_entry_are_passed_over_aloud(tmp_path: Path, caplog: p
     log = AuditLog(path)
     log.write(make_silent())
     with path.open("ab") as file:
-        file.write(b"\xff\xfe\n{}\n[1]\n\n" + b'{"schema": "excise-log/1", "time": "yesterday"}\n' + b"[" * 100_000 + b"\n")
+        file.write(b"\xff\xfe\n{}\n[1]\n\n")
+        file.write(b'{"schema": "excise-log/1", "time": "yesterday"}\n')
+        file.write(b"[" * 100_000 + b"\n")
     log.write(make_result())
     with caplog.at_level(logging.WARNING, "excise_integrations"):
         assert len(list(read_log(path))) == 2

@@ -21,12 +21,13 @@ from excise_integrations.audit._style import CONTRASTS, DARK, LIGHT
 VOID = {"meta", "br", "input"}
 TAGS = VOID | {
     "html", "head", "title", "style", "body", "div", "a", "header", "h1", "h2", "h3", "p", "span", "mark", "bdi",
-    "strong", "ul", "ol", "li", "main", "section", "table", "caption", "thead", "tbody", "tr", "th", "td", "details", "summary",
-    "dl", "dt", "dd", "footer", "svg", "rect", "line", "label", "fieldset", "legend", "button", "script",
+    "strong", "ul", "ol", "li", "main", "section", "table", "caption", "thead", "tbody", "tr", "th", "td", "details",
+    "summary", "dl", "dt", "dd", "footer", "svg", "rect", "line", "label", "fieldset", "legend", "button", "script",
 }  # fmt: skip
 ATTRIBUTES = {
     "charset", "http-equiv", "content", "name", "lang", "class", "id", "href", "role", "tabindex", "dir", "scope",
-    "for", "type", "value", "checked", "open", "autocomplete", "x", "y", "x1", "x2", "y1", "y2", "width", "height", "viewbox",
+    "for", "type", "value", "checked", "open", "autocomplete", "x", "y", "x1", "x2", "y1", "y2", "width", "height",
+    "viewbox",
 }  # fmt: skip
 
 

@@ -70,7 +70,7 @@ def test_explicit_exclusions(query: str, topics: list[str], wanted: str | None) 
         "countries without a coastline",
         "temperature of -5 degrees",
         "state-of-the-art half-life models",
-        "No Country for Old Men reviews" if False else "the film about no man's land",
+        "the film about no man's land",
         "minuscule notebooks",
     ],
 )
