@@ -24,7 +24,7 @@ from ._llama_index_query import flat
 from .errors import InvalidInputError
 from .types import Candidate, ExciseResult
 
-__all__ = ["KEY", "candidates_of", "check_base_nodes", "check_nodes", "grouping", "matching", "node_of", "nodes_of"]
+__all__ = ["candidates_of", "check_base_nodes", "check_nodes", "fired", "grouping", "matching", "node_of", "nodes_of"]
 
 KEY = "excise"
 
@@ -99,7 +99,7 @@ def candidates_of(nodes: Sequence[NodeWithScore]) -> list[Candidate]:
             id=n.node.node_id,
             text=n.node.get_content(metadata_mode=MetadataMode.EMBED),
             score=None if n.score is None else float(n.score),
-            metadata=grouping(n.node),
+            metadata={**grouping(n.node), **n.node.metadata},
         )
         for n in nodes
     ]
@@ -142,6 +142,12 @@ def _audited(node: BaseNode, audit: dict[str, Any]) -> BaseNode:
     if kind is None:
         return node.model_copy(update=update)
     return kind.model_construct(set(node.model_fields_set) | set(update), **{**node.__dict__, **update})
+
+
+def fired(node: BaseNode) -> bool:
+    """Say whether a node comes from a firing of Excise's."""
+    audit = node.metadata.get(KEY)
+    return isinstance(audit, dict) and audit.get("fired") is True
 
 
 def matching(nodes: Sequence[NodeWithScore], filters: MetadataFilters | None) -> list[NodeWithScore]:

@@ -16,7 +16,7 @@ from llama_index.core.instrumentation.events.rerank import ReRankEndEvent, ReRan
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import NodeWithScore, QueryBundle
 
-from ._llama_index_nodes import KEY, candidates_of, check_nodes, matching, nodes_of
+from ._llama_index_nodes import candidates_of, check_nodes, fired, matching, nodes_of
 from ._llama_index_query import checked_topics, read_query
 from .config import ExciseConfig
 from .errors import InvalidInputError
@@ -148,7 +148,7 @@ class ExcisePostprocessor(BaseNodePostprocessor):
     def _rerank(self, nodes: list[NodeWithScore], bundle: QueryBundle) -> list[NodeWithScore]:
         request = read_query(bundle)
         shortlist = matching(nodes, request.filters)
-        if any(n.node.metadata.get(KEY, {}).get("fired") for n in shortlist):
+        if any(fired(n.node) for n in shortlist):
             logger.warning("These nodes were re-ranked by Excise before; a second pass removes more than needed.")
         topics = self.exclude if request.exclude is None else request.exclude
         result = self.excise.rerank(request.text, candidates_of(shortlist), k=self.top_n, exclude=topics)

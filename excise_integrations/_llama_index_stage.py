@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import copy
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -15,7 +15,7 @@ from llama_index.core.vector_stores import MetadataFilters
 
 from ._llama_index_nodes import candidates_of, check_base_nodes, grouping
 from ._llama_index_query import flat
-from .errors import FirstStageError, InvalidInputError
+from .errors import ExciseError, FirstStageError, InvalidInputError
 from .types import Candidate
 
 __all__ = ["RetrieverStage", "add_nodes", "changeable"]
@@ -41,17 +41,33 @@ class RetrieverStage:
 
     def search(self, query: str, k: int, *, filter: Mapping[str, Any] | None = None) -> list[Candidate]:
         """Return the retriever's nodes, at most ``k``; ``filter`` is not used (see ``filters``)."""
-        return self._shortlist(self._prepared(k).retrieve(self._bundle(query)), k)
+        retriever = self._prepared(k)
+        with self._named():
+            found = retriever.retrieve(self._bundle(query))
+        return self._shortlist(found, k)
 
     async def asearch(self, query: str, k: int, *, filter: Mapping[str, Any] | None = None) -> list[Candidate]:
         """Return what :meth:`search` would, without blocking the event loop."""
         retriever = self._prepared(k)
-        if type(retriever)._aretrieve is BaseRetriever._aretrieve:
-            # LlamaIndex's default runs the synchronous search on the event loop.
-            found = await asyncio.to_thread(retriever.retrieve, self._bundle(query))
-        else:
-            found = await retriever.aretrieve(self._bundle(query))
+        with self._named():
+            if type(retriever)._aretrieve is BaseRetriever._aretrieve:
+                # LlamaIndex's default runs the synchronous search on the event loop.
+                found = await asyncio.to_thread(retriever.retrieve, self._bundle(query))
+            else:
+                found = await retriever.aretrieve(self._bundle(query))
         return self._shortlist(found, k)
+
+    @contextlib.contextmanager
+    def _named(self) -> Iterator[None]:
+        """Name the retriever in whatever it raises."""
+        try:
+            yield
+        except ExciseError:
+            raise
+        except Exception as error:
+            raise FirstStageError(
+                f"The retriever {type(self.retriever).__name__} failed: {type(error).__name__}: {error}"
+            ) from error
 
     def _bundle(self, query: str) -> QueryBundle:
         # A new one: retrievers write their embedding into the bundle, and the caller's stays as it is.

@@ -243,6 +243,10 @@ def save_adapter(
 
     Returns:
         The adapter, verified by reading it back.
+
+    Raises:
+        AdapterError: the target is something else than an adapter folder, a field is wrong, or the
+            files cannot be written; the old folder then stays as it was.
     """
     folder = Path(folder)
     if folder.exists() and not _replaceable(folder):
@@ -314,19 +318,27 @@ def update_manifest(folder: str | Path, **fields: Any) -> Adapter:
 
     Returns:
         The adapter, verified again.
+
+    Raises:
+        AdapterError: the manifest is missing or malformed, a field is wrong, or it cannot be written.
     """
     folder = Path(folder)
     path = folder / "manifest.json"
     try:
         record = Manifest.model_validate_json(path.read_text(encoding="utf-8")).model_dump()
-    except (OSError, ValidationError) as error:
+    except (OSError, ValueError) as error:
         raise AdapterError(f"{path} is not a valid manifest: {error}") from error
     for name, value in fields.items():
         record[name] = {**record[name], **value} if isinstance(value, dict) else value
-    changed = Manifest.model_validate(record)
     staging = path.with_name(f".{path.name}.{os.getpid()}")
-    _write(staging, changed.model_dump_json(indent=2) + "\n")
-    staging.replace(path)
+    try:
+        changed = Manifest.model_validate(record)
+        _write(staging, changed.model_dump_json(indent=2) + "\n")
+        staging.replace(path)
+    except (OSError, ValidationError) as error:
+        raise AdapterError(f"{path} was not changed: {error}") from error
+    finally:
+        staging.unlink(missing_ok=True)
     return load_adapter(folder, changed.task)
 
 

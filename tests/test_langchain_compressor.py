@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import pickle
+import threading
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.documents import Document
 from langchain_core.runnables import Runnable, RunnableLambda
 
-from excise_integrations import Candidate, Excise, InvalidInputError
+from excise_integrations import Candidate, Detection, Excise, InvalidInputError
 from excise_integrations.langchain import ExciseCompressor, excluding
 
 QUERY = "animals that people keep as pets, but not dogs"
@@ -120,6 +121,27 @@ def test_events(compressor: ExciseCompressor, docs: list[Document]) -> None:
         ("excise_detection", True),
     ]
     assert all(run_id is not None for _, _, run_id in events.seen)
+
+
+def test_async_leaves_the_loop_free(docs: list[Document], excise_rules: Excise) -> None:
+    started, go = threading.Event(), threading.Event()
+
+    class Slow:
+        def detect(self, queries: Any) -> list[Detection]:
+            started.set()
+            assert go.wait(timeout=20), "the event loop is blocked"
+            return [Detection(fired=False) for _ in queries]
+
+    slow = ExciseCompressor(excise=Excise(excise_rules.backbone, detector=Slow()))
+
+    async def main() -> Any:
+        task = asyncio.ensure_future(slow.acompress_documents(docs, PLAIN))
+        while not started.is_set():
+            await asyncio.sleep(0.001)
+        go.set()
+        return await task
+
+    assert len(asyncio.run(main())) == 8
 
 
 def test_copies(compressor: ExciseCompressor, docs: list[Document]) -> None:

@@ -33,10 +33,18 @@ class Stage:
 
 
 class Events(BaseCallbackHandler):
+    raise_error = True
+
     def __init__(self) -> None:
         self.seen: list[tuple[str, Any]] = []
+        self.runs: list[Any] = []
 
-    def on_custom_event(self, name: str, data: Any, **kwargs: Any) -> None:
+    def on_retriever_start(self, serialized: Any, query: str, *, run_id: Any, **kwargs: Any) -> None:
+        self.runs.append(run_id)
+
+    def on_custom_event(self, name: str, data: Any, *, run_id: Any, **kwargs: Any) -> None:
+        # The event belongs to the run that it tells of.
+        assert run_id == self.runs[-1]
         self.seen.append((name, data))
 
 

@@ -490,8 +490,10 @@ def test_filters_join_those_of_the_retriever(nodes: list[NodeWithScore], excise_
 
 
 def test_a_failing_or_useless_retriever_is_named(nodes: list[NodeWithScore], excise_rules: Excise) -> None:
-    with pytest.raises(FirstStageError, match="the store is down"):
+    with pytest.raises(FirstStageError, match="Broken failed: RuntimeError: the store is down"):
         ExciseRetriever(base_retriever=Broken(), excise=excise_rules).retrieve(WANTED)
+    with pytest.raises(FirstStageError, match="Broken failed"):
+        asyncio.run(ExciseRetriever(base_retriever=Broken(), excise=excise_rules).aretrieve(WANTED))
     nodes[1].node.set_content(" ")
     nodes[1].node.metadata.clear()
     with pytest.raises(FirstStageError, match="'dog'"):

@@ -21,8 +21,8 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 _LAZY = {
     "train": "excise_integrations.train.cli:app",
     "calibrate": "excise_integrations.train.cli:calibrate_app",
-    "mine": "excise_integrations.train.cli:mine_app",
-    "warm": "excise_integrations.bench.cli:warm_app",
+    "mine": "excise_integrations.train.mine_cli:mine_app",
+    "warm": "excise_integrations.train.cli:warm_app",
     "bench": "excise_integrations.bench.cli:app",
     "log": "excise_integrations.audit.cli:app",
 }

@@ -1,8 +1,7 @@
-"""Results as tables, as JSON and as Markdown."""
+"""Results as tables and as JSON."""
 
 from __future__ import annotations
 
-import html
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -11,9 +10,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ..types import Candidate, Detection, ExciseResult, Verdict
+from ..types import Candidate, Detection, ExciseResult
 
-__all__ = ["console", "markdown", "plain", "query_line", "search_record", "search_table"]
+__all__ = ["console", "plain", "query_line", "search_record", "search_table"]
 
 _STYLES = {"removed": "red strike", "penalised": "yellow", "protected": "green"}
 # What a terminal could take as a command.
@@ -104,57 +103,6 @@ def search_record(result: ExciseResult, shortlist: Sequence[Candidate], k: int |
         "error": result.error,
         "shadow": result.shadow,
     }
-
-
-def markdown(result: ExciseResult, shortlist: Sequence[Candidate]) -> str:
-    """Return a report of one query: what was excluded, and what became of every candidate."""
-    detection = result.detection
-    lines = ["# What happened to this query", "", f"> {_md(result.query)}", ""]
-    if detection.fired:
-        who = "named by the caller" if detection.source == "caller" else "found by the detector"
-        lines += [f"Excluded topics, {who}:", ""]
-        for number, span in enumerate(detection.spans, start=1):
-            place = "not in the query" if span.start is None else f"characters {span.start} to {span.end}"
-            sure = "" if span.confidence is None else f", confidence {span.confidence:.3f}"
-            lines.append(f"{number}. **{_md(span.text)}** ({place}{sure})")
-        lines += ["", f"Wanted: {_md(detection.wanted) or 'nothing is left'}", ""]
-    else:
-        sure = "" if detection.confidence is None else f" (confidence {detection.confidence:.3f})"
-        lines += [f"Nothing is excluded{sure}: the first stage's ranking was returned as it came.", ""]
-    lines += [f"- Warning: {_md(w)}" for w in result.warnings]
-    lines += [
-        f"- Adapters: {', '.join(f'`{a}`' for a in result.adapters) or 'none'}",
-        f"- Settings: `{result.config}`, safety floor {_number(result.floor)}",
-        "",
-        "| rank | was | id | action | score | first-stage score | evidence | topic | cut | penalty | text |",
-        "|---:|---:|---|---|---:|---:|---:|---:|---:|---:|---|",
-    ]
-    texts = {c.id: c for c in shortlist}
-    order = sorted(result.verdicts.values(), key=lambda v: (v.rank is None, v.rank or v.first_stage_rank))
-    lines += [_md_row(v, texts[v.id]) for v in order]
-    return "\n".join(lines) + "\n"
-
-
-def _md_row(v: Verdict, candidate: Candidate) -> str:
-    cells = [
-        "" if v.rank is None else str(v.rank),
-        str(v.first_stage_rank),
-        _md(v.id),
-        v.action,
-        _number(v.score),
-        _number(v.first_stage_score),
-        _number(v.evidence),
-        "" if v.span is None else str(v.span + 1),
-        _number(v.cut),
-        _number(v.penalty) if v.penalty else "",
-        _md(plain(candidate.text, 100)),
-    ]
-    return "| " + " | ".join(cells) + " |"
-
-
-def _md(text: str) -> str:
-    # Neither a table cell nor a quoted query may turn into markup.
-    return re.sub(r"([\\`*_\[\]|#~])", r"\\\1", html.escape(plain(text), quote=False))
 
 
 def _cell(candidate: Candidate, style: str) -> Text:

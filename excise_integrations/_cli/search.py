@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from ..types import Candidate, ExciseResult
 from . import options as opt
+
+if TYPE_CHECKING:
+    from ..pipeline import Excise
 
 __all__ = ["explain", "search"]
 
@@ -49,7 +52,7 @@ def search(
     as_json: opt.Json = False,
 ) -> None:
     """Search documents: the frozen ranking and Excise's side by side, with what moved and why."""
-    result, shortlist = _run(
+    _, result, shortlist = _run(
         source, query, k, exclude, no_exclude, filter, backbone, detector, adapter, demotion, device, settings
     )
     from . import render
@@ -72,7 +75,12 @@ def explain(
     exclude: _Exclude = None,
     no_exclude: _NoExclude = False,
     filter: _Filter = None,
-    format: Annotated[Literal["md", "json"], typer.Option("--format", help="Markdown or JSON.")] = "md",
+    format: Annotated[
+        Literal["md", "json", "html"], typer.Option("--format", help="Markdown, JSON or one HTML page.")
+    ] = "md",
+    highlight: Annotated[
+        bool, typer.Option("--highlight/--no-highlight", help="Mark what matched a topic; encodes the shortlist again.")
+    ] = True,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write to a file instead of stdout.")] = None,
     backbone: opt.Backbone = None,
     detector: opt.DetectorName = "auto",
@@ -83,15 +91,14 @@ def explain(
     as_json: opt.Json = False,
 ) -> None:
     """Report one query: which topics it excludes and what became of every candidate of the shortlist."""
-    result, shortlist = _run(
+    excise, result, _ = _run(
         source, query, None, exclude, no_exclude, filter, backbone, detector, adapter, demotion, device, settings
     )
-    from . import render
+    from ..audit.report import Report
 
-    if as_json or format == "json":
-        text = json.dumps(render.search_record(result, shortlist), indent=2, default=str) + "\n"
-    else:
-        text = render.markdown(result, shortlist)
+    report = Report(result, excise.encoder if highlight else None, config=excise.config)
+    write = {"md": report.to_markdown, "json": report.to_json, "html": report.to_html}
+    text = write["json" if as_json else format]().rstrip("\n") + "\n"
     if output is None:
         typer.echo(text, nl=False)
     else:
@@ -111,7 +118,7 @@ def _run(
     demotion: str | None,
     device: str | None,
     settings: Sequence[str] | None,
-) -> tuple[ExciseResult, list[Candidate]]:
+) -> tuple[Excise, ExciseResult, list[Candidate]]:
     if exclude and no_exclude:
         raise typer.BadParameter("it cannot be combined with --exclude.", param_hint="--no-exclude")
     conditions = opt.pairs(filter, "--filter")
@@ -133,4 +140,4 @@ def _run(
     shortlist = stage.search(query, excise.shortlist_size(k), filter=conditions or None)
     topics = [] if no_exclude else (list(exclude) if exclude else None)
     result = excise.rerank(query, shortlist, k=k, exclude=topics, first_stage=stage)
-    return result, shortlist
+    return excise, result, shortlist

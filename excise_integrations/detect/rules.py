@@ -43,8 +43,6 @@ _MINUS = re.compile(r"(?<=\s)-(?:\"([^\"]+)\"|([^\W\d][\w-]*))")
 _ASIDE = re.compile(
     r"(?:^|[.;,]\s+)([\w’'.-]+(?:\s+[\w’'.-]+){0,5})\s+(?:aside(?!\s+from)|excluded|excepted)\b", re.IGNORECASE
 )
-    r"(?:^|[.;,]\s+)([\w’'.-]+(?:\s+[\w’'.-]+){0,5})\s+(?:aside(?!\s+from)|excluded|excepted)\b", re.IGNORECASE
-)
 
 _CUE = re.compile(
     "|".join(

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import torch
 from torch import Tensor
+from torch.nn.functional import embedding
 
 __all__ = [
     "decompress_residuals",
@@ -76,8 +77,8 @@ def filter_pids(
         for part in _split_by_rows(pids, doclens):
             index = part.long()
             lengths = doclens[index]
-            found = codes[_rows(lengths, offsets[index])].long()
-            values = centroid_scores[found].masked_fill_(~mask[found][:, None], _UNSEEN)
+            found = codes[_rows(lengths, offsets[index])]
+            values = embedding(found, centroid_scores).masked_fill_(~mask[found.long()][:, None], _UNSEEN)
             scores[start : start + part.shape[0]] = _segment_max(values, lengths, _UNSEEN).sum(1)
             start += part.shape[0]
         # Equal scores: the compiled kernel pops the larger id first.
@@ -136,8 +137,9 @@ def decompress_rows(
     """
     # What each of the 256 bytes stands for: 8 / nbits values.
     lookup = bucket_weights[table.long()][reversed_bit_map.long()]
-    out = lookup[residuals.long()].reshape(residuals.shape[0], dim)
-    return out.add_(centroids[codes.long()])
+    # An embedding is several times faster than an index.
+    out = embedding(residuals.int(), lookup).reshape(residuals.shape[0], dim)
+    return out.add_(embedding(codes, centroids))
 
 
 def packbits(bits: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""``excise train …`` and ``excise calibrate``."""
+"""``excise train …`` and ``excise calibrate``; ``mine`` and ``warm`` have modules of their own."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import InvalidInputError
+from .mine_cli import mine_app
+from .warm_cli import warm_app
 
-__all__ = ["app", "calibrate_app"]
+__all__ = ["app", "calibrate_app", "mine_app", "warm_app"]
 
 app = typer.Typer(no_args_is_help=True, help="Train a detector, an exclusion adapter or a projection.")
 calibrate_app = typer.Typer()

@@ -17,6 +17,8 @@ from .query_templates import Draft, Form, Group, QueryWriter, Tier
 
 __all__ = ["MinedTriple", "MiningSettings", "Search"]
 
+_CLOSEST = 10
+
 
 @dataclass(frozen=True)
 class MiningSettings:
@@ -107,17 +109,20 @@ class Search:
         self._kinds = Counter((t.draft.tier, t.draft.form) for t in triples)
         self._uses = Counter(self._places[d.id] for t in triples for d in (t.group.wanted, *t.group.excluded))
 
-    def batch(self, rows: Sequence[int], limit: int) -> list[MinedTriple]:
-        """Return at most ``limit`` triples whose wanted documents are among ``rows``."""
+    def batch(self, rows: Sequence[int], limit: int) -> tuple[list[MinedTriple], int]:
+        """Look for at most ``limit`` triples whose wanted documents are among ``rows``.
+
+        Returns:
+            The triples, and how many of the rows were looked at.
+        """
         found: list[MinedTriple] = []
-        rows = [row for row in rows if not self._unusable(row)]
-        for row, near in zip(rows, self._neighbours.within(rows) if rows else [], strict=True):
+        for looked, (row, near) in enumerate(zip(rows, self._neighbours.within(rows), strict=True)):
             if len(found) == limit:
-                break
+                return found, looked
             triple = self._triple(row, near)
             if triple is not None:
                 found.append(triple)
-        return found
+        return found, len(rows)
 
     def in_reach(self, found: Sequence[MinedTriple], backbone: Backbone) -> list[MinedTriple]:
         """Leave out triples whose documents the first stage would not find (paper: round trip and difficulty)."""
@@ -149,21 +154,19 @@ class Search:
                 kept.append(triple)
         return kept
 
-    def _unusable(self, row: int) -> bool:
-        if self._uses[row] >= self._settings.max_uses:
-            return True
-        if self._duplicates.is_forbidden(self._documents[row].full_text):
-            self.refused["near-duplicate of a judged document"] += 1
-            return True
-        return False
-
     def _triple(self, row: int, near: Sequence[tuple[int, float]]) -> MinedTriple | None:
+        if self._uses[row] >= self._settings.max_uses:
+            return None
         wanted = self._documents[row]
+        if self._duplicates.is_forbidden(wanted.full_text):
+            self.refused["near-duplicate of a judged document"] += 1
+            return None
         rng = random.Random(f"{self._settings.seed} {wanted.id}")
         tier, form = self._next_kind(rng)
         chosen: list[tuple[int, float]] = []
-        # Any place in the band, not always its top.
-        for place, similarity in rng.sample(list(near), len(near)):
+        # Any of the nearest in the band, not always its top.
+        near = near[:_CLOSEST]
+        for place, similarity in rng.sample(near, len(near)):
             if self._may_be_excluded(place, row, [p for p, _ in chosen]):
                 chosen.append((place, similarity))
                 if len(chosen) == (2 if tier == "T3" else 1):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from .corpus_frames import _plural
 
-__all__ = ["STOP_WORDS", "Document", "Vocabulary", "content_words", "describe", "mentions", "topic_name"]
+__all__ = ["Document", "Vocabulary", "content_words", "describe", "is_common_name", "mentions", "topic_name"]
 
 _STOP = """
 a about above after all also an and any are as at be because been before being below between both but by can could did
@@ -42,6 +42,9 @@ _AFTER_HEAD = re.compile(
 )
 _ADJECTIVE = re.compile(r"(?:al|ous|ic|ive|ful|ary|ible|able|ish|ern|ed|ese|ian|an)$")
 _CUT = re.compile(r"\s(?:that|which|who|whose|where|when|while|because|and|or|but|as|is|are|was|were)\s")
+_EMPTY_HEADS = frozenset(
+    {"form", "group", "kind", "member", "name", "number", "one", "part", "series", "set", "term", "type"}
+)
 _DANGLING = re.compile(
     r"(?:\s(?:in|of|by|from|for|on|at|to|with|within|about|near|and|or|between|among|the|a|an|its|their|his|her|as|"
     r"into|that|which|who|whose|where|when|is|are|was|were|be|been|more|most|one|two|other|such|also|both|either|not|"
@@ -85,7 +88,7 @@ def topic_name(document: Document, *, max_words: int = 8) -> str | None:
     """
     title = re.sub(r"\s*\([^)]*\)\s*$", "", document.title.strip())
     title = _PREFIX.sub("", title)
-    title = re.split(r"\s\d+\.\s|\s\(\w\)\s|[;:]\s", title)[0].strip(" .,;:-–—?!\"'“”")
+    title = re.split(r"\s\d+\.\s|\s\(\w\)\s|;\s", title)[0].strip(" .,;:-–—?!\"'“”")
     words = _WORD.findall(title)
     if not words or len(words) > max_words or len(title) < 3 or title.isdigit() or re.search(r"[{}\[\]\n]", title):
         return None
@@ -102,15 +105,16 @@ def topic_name(document: Document, *, max_words: int = 8) -> str | None:
     return title
 
 
-def describe(document: Document, *, max_words: int = 11) -> str | None:
+def describe(document: Document, *, max_words: int = 11, shared_with: Sequence[str] = ()) -> str | None:
     """Return what the document's first sentence says its topic is, as a plural noun phrase without the name.
 
     Args:
         document: a document whose text opens like an encyclopedia's, "The Warta is a river in Poland".
         max_words: the phrase is cut at a clause before it gets longer.
+        shared_with: texts that it shall fit too: what distinguishes the document from them is left out.
 
     Returns:
-        "rivers in Poland", or None when there is no such sentence.
+        "rivers in Poland", or None when there is no such sentence or nothing of it is shared.
     """
     found = _CLASS.search(document.text[:400])
     if found is None or found.start() > 250:
@@ -125,9 +129,18 @@ def describe(document: Document, *, max_words: int = 11) -> str | None:
     if re.match(r"\s*(?:,|(?:and|or) )", tail) and (" " not in head or _ADJECTIVE.search(head)):
         # "formal or informal name": the head comes later.
         return None
-    head = re.sub(r"^(1[5-9]\d|20\d)\d\b", r"\g<1>0s", head)
+    head = re.sub(r"\b(1[5-9]\d|20\d)\d\b", r"\g<1>0s", head)
     phrase = head if found["article"] in ("one of the", "any of various", "any of several") else _pluralise(head)
     detail = _detail(tail, max_words - len(head.split()))
+    for text in shared_with:
+        words = set(content_words(text))
+        if content_words(head)[-1:] and not _stems(content_words(head)[-1:]) & _stems(words):
+            return None
+        own = content_words(detail)
+        if len(words.intersection(own)) * 2 < len(own):
+            detail = ""
+    if not detail and (" " not in phrase or head.split()[-1] in _EMPTY_HEADS):
+        return None
     return _agree(f"{phrase} {detail}".strip())
 
 
@@ -140,6 +153,12 @@ def mentions(name: str, text: str) -> bool:
 def content_words(text: str) -> list[str]:
     """Return the words that carry meaning, in lower case, in order."""
     return [w for w in (w.casefold() for w in _WORD.findall(text)) if w not in STOP_WORDS and len(w) > 2]
+
+
+def is_common_name(name: str) -> bool:
+    """Whether a name is a common noun phrase ("family allowance") and not somebody's or something's own name."""
+    words = name.split()
+    return name[:1].islower() or (len(words) > 1 and not any(w[:1].isupper() for w in words[1:]))
 
 
 class Vocabulary:
@@ -171,7 +190,11 @@ class Vocabulary:
         common = set.intersection(*(set(content_words(t)) for t in texts)) - set(without)
         common = {w for w in common if not any(c.isdigit() for c in w)}
         rare = {w: math.log(self._documents / self._count[w]) for w in common if self._count[w]}
-        told = sorted((w for w in rare if rare[w] >= math.log(10)), key=lambda w: (-rare[w], w))[:count]
+        told: list[str] = []
+        for word in sorted((w for w in rare if rare[w] >= math.log(10)), key=lambda w: (-rare[w], w)):
+            # "lease" and "leases" say one thing.
+            if len(told) < count and not any(word[:5] == other[:5] for other in told):
+                told.append(word)
         order = content_words(texts[0])
         return sorted(told, key=order.index)
 
@@ -184,6 +207,10 @@ def _pluralise(head: str) -> str:
     if last.endswith("man") and last not in ("human", "german"):
         return " ".join([*words[:-1], last[:-3] + "men"])
     return " ".join([*words[:-1], _plural(last)])
+
+
+def _stems(words: Iterable[str]) -> set[str]:
+    return {word[:-1] if word.endswith("s") else word for word in words}
 
 
 def _agree(phrase: str) -> str:
@@ -199,6 +226,7 @@ def _agree(phrase: str) -> str:
             return found["who"] + verb[:-2]
         return found["who"] + verb[:-1]
 
+    phrase = re.sub(r"(?P<who>\band )(?P<verb>is|was|has)\b", plural, phrase)
     return re.sub(r"(?P<who>\b(?:that|which|who) (?:[a-z]+ly )?)(?P<verb>[a-z]+[^\Ws]s|is|was|has)\b", plural, phrase)
 
 

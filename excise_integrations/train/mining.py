@@ -8,6 +8,7 @@ nothing that a test or dev split judges is ever touched.
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -61,7 +62,7 @@ def mine(
     """Mine confusable pairs and write a query for each.
 
     Args:
-        documents: the corpus, ids unique.
+        documents: the corpus; documents whose id occurs twice are passed over.
         backbone: the encoder whose neighbours count.
         settings: how pairs are chosen.
         writer: writes the queries; None takes the templates.
@@ -76,7 +77,7 @@ def mine(
         The triples, at most ``settings.count``.
 
     Raises:
-        InvalidInputError: fewer than two documents are left, an id occurs twice, or the vectors do not fit.
+        InvalidInputError: fewer than two documents are left, or the vectors do not fit.
         MissingExtraError: datasketch is not installed.
     """
     settings = settings or MiningSettings()
@@ -86,7 +87,8 @@ def mine(
     pool = [documents[i] for i in kept]
     if len(pool) < 2:
         raise InvalidInputError(
-            f"{len(pool)} of {len(documents)} documents have a text and are not judged in a test split; "
+            f"{len(pool)} of {len(documents)} documents have a text and an id of their own and are not judged in "
+            f"a forbidden split; "
             "at least 2 are needed."
         )
     texts = [document.full_text for document in pool]
@@ -104,36 +106,32 @@ def mine(
     order = list(range(len(pool)))
     random.Random(settings.seed).shuffle(order)
     triples: list[MinedTriple] = []
-    for start in range(0, len(order), _BATCH):
-        found = search.batch(order[start : start + _BATCH], settings.count - len(triples))
+    at = 0
+    while at < len(order) and len(triples) < settings.count:
+        found, looked = search.batch(order[at : at + _BATCH], settings.count - len(triples))
+        at += looked
         triples.extend(search.in_reach(found, backbone))
         search.count(triples)
         if progress is not None:
             progress("mining", len(triples), settings.count)
-        if len(triples) >= settings.count:
-            break
     return Mined(tuple(triples), dict(sorted(search.refused.items())), neighbours.band)
 
 
 def eligible(
     documents: Sequence[Document], *, forbidden: Sequence[Document] = (), forbidden_ids: Collection[str] = ()
 ) -> list[int]:
-    """Return the places of the documents that may be used: with a text, and judged in no forbidden split.
+    """Return the places of the documents that may be used.
 
-    Raises:
-        InvalidInputError: an id occurs twice.
+    They have a text and an id of their own, and no forbidden split judges them or their title.
     """
     ids = {*forbidden_ids, *(d.id for d in forbidden)}
     titles = {_plain(d.title) for d in forbidden} - {""}
-    seen: set[str] = set()
-    kept: list[int] = []
-    for place, document in enumerate(documents):
-        if document.id in seen:
-            raise InvalidInputError(f"The document id {document.id!r} occurs twice; ids must be unique.")
-        seen.add(document.id)
-        if document.text.strip() and document.id not in ids and _plain(document.title) not in titles:
-            kept.append(place)
-    return kept
+    times = Counter(d.id for d in documents)
+    return [
+        place
+        for place, d in enumerate(documents)
+        if d.text.strip() and times[d.id] == 1 and d.id not in ids and _plain(d.title) not in titles
+    ]
 
 
 def _plain(title: str) -> str:

@@ -67,7 +67,7 @@ class Neighbours:
         vectors: pooled documents, (documents, dim), unit length.
         count: how many of the nearest are looked at, at least 1.
         band: lowest and highest similarity; None takes what the corpus has: from the median of
-            the twentieth neighbours up to the 97th percentile of the nearest ones.
+            the fifth neighbours up to the 97th percentile of the nearest ones.
         rescore: a symmetric similarity for the nearest, instead of the pooled one; see :meth:`by_maxsim`.
 
     Raises:
@@ -143,6 +143,6 @@ class Neighbours:
         rows = [i * total // sample for i in range(sample)]
         found = self._nearest(rows)
         first = torch.tensor([row[0][1] for row in found])
-        last = torch.tensor([row[min(19, len(row) - 1)][1] for row in found])
+        last = torch.tensor([row[min(4, len(row) - 1)][1] for row in found])
         low, high = float(last.median()), float(first.quantile(0.97))
         return (low, high) if low < high else (low - 1e-6, high + 1e-6)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from .constructions import Construction, Piece, capitalise, load_constructions, load_contexts, render
-from .descriptions import Document, Vocabulary, content_words, describe, mentions, topic_name
+from .descriptions import Document, Vocabulary, content_words, describe, is_common_name, mentions, topic_name
 from .surface import apply_style, draw_style, join
 
 __all__ = ["Draft", "Form", "Group", "QueryWriter", "TemplateWriter", "Tier"]
@@ -71,8 +71,9 @@ class QueryWriter(Protocol):
 class TemplateWriter:
     """Write queries without a language model, from the detector's hand-written constructions.
 
-    The wanted topic is the first sentence's description of the wanted document, words that all
-    documents of the group share, or the wanted document's name; the excluded topics are names.
+    The wanted topic is what the first sentence of the wanted document says, best as far as the
+    others share it, its name if that is a common one, or words that all of them share; the
+    excluded topics are names.
 
     Args:
         vocabulary: how rare the corpus' words are.
@@ -106,19 +107,24 @@ class TemplateWriter:
         taken = {word for topic in topics for word in content_words(topic)}
         options: list[tuple[str, bool]] = []
         weights: list[float] = []
-        described = describe(group.wanted, max_words=8 if form == "short" else 13)
-        if described and not taken & set(content_words(described)):
-            options.append((described, True))
-            weights.append(0.55)
-        texts = [document.full_text for document in (group.wanted, *group.excluded)]
+        others = [document.full_text for document in group.excluded]
+        longest = 8 if form == "short" else 13
+        shared = describe(group.wanted, max_words=longest, shared_with=others)
+        own = describe(group.wanted, max_words=longest)
+        for described, weight in ((shared, 0.5), (own, 0.25)):
+            if described and not taken & set(content_words(described)):
+                options.append((described, True))
+                weights.append(weight)
+        name = topic_name(group.wanted)
+        apart = name and not any(mentions(topic, name) or mentions(name, topic) for topic in topics)
+        if name and apart and is_common_name(name):
+            options.append((name, False))
+            weights.append(0.25)
+        texts = [group.wanted.full_text, *others]
         words = self._vocabulary.shared_words(texts, without=taken, count=rng.choice((3, 4)))
         if len(words) >= 2:
             options.append((" ".join(words), False))
-            weights.append(0.25)
-        name = topic_name(group.wanted)
-        if name and not any(mentions(topic, name) or mentions(name, topic) for topic in topics):
-            options.append((name, False))
-            weights.append(0.2)
+            weights.append(0.12)
         return rng.choices(options, weights)[0] if options else None
 
     def _draft(

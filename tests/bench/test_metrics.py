@@ -62,6 +62,11 @@ def test_graded_judgments_gain_linearly() -> None:
     assert got["recall@100"] == pytest.approx(2 / 3)
 
 
+def test_a_document_judged_zero_is_neither_relevant_nor_excluded() -> None:
+    got = one(["zero"], {"gold": 1, "zero": 0})
+    assert (got["hit@10"], got["ndcg@10"], got["leak"], got["recall@100"]) == (0.0, 0.0, None, 0.0)
+
+
 def test_without_excluded_documents_success_and_leak_have_no_value() -> None:
     got = one(["gold"], {"gold": 1})
     assert (got["success@10"], got["leak"], got["leak_docs"], got["hit@10"]) == (None, None, None, 1.0)
@@ -111,7 +116,7 @@ def test_topics_need_a_span_of_their_own() -> None:
     assert topics_found(["big cats"], ["cats"]) == 1
     assert topics_found(["three very big cats"], ["cats"]) == 0
     # The first topic could take either span; the second only the first one.
-    assert topics_found(["old cats", "cats"], ["cats", "old cats now"]) == 2
+    assert topics_found(["old cats", "cats"], ["cats", "very old cats now"]) == 2
     assert topics_found([], ["cats"]) == 0
 
 
