@@ -157,6 +157,10 @@ def _note(c: dict[str, Any]) -> Safe | None:
         notes.append(f"Shown is the part that decided, {found['window']} of {found['windows']}.")
     if not any(w["best"] for w in found["words"]):
         notes.append("No single word matched best: the best matches are the markers at the text's edges.")
+    if found["shared"]:
+        notes.append(
+            f"This passage by itself has evidence {number(found['evidence'])}; another passage of its document decided."
+        )
     if not found["consistent"]:
         notes.append(
             f"Computed anew, the evidence is {number(found['evidence'])}: the marks come from another encoder or text "

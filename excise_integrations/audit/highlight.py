@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ..types import Candidate, ExciseResult
@@ -51,6 +52,7 @@ class Highlight:
         start, end: character offsets of the deciding window in the candidate's text.
         window, windows: its number from 1, and how many there are.
         evidence: the topic's evidence, computed anew.
+        shared: whether another passage of its document decided (``unit="document"``), one with more evidence.
         consistent: whether it agrees with the evidence that ranked the candidate.
         words: the words that matched, in text order.
     """
@@ -61,6 +63,7 @@ class Highlight:
     window: int
     windows: int
     evidence: float
+    shared: bool
     consistent: bool
     words: tuple[Word, ...]
 
@@ -73,6 +76,7 @@ class Highlight:
             "window": self.window,
             "windows": self.windows,
             "evidence": self.evidence,
+            "shared": self.shared,
             "consistent": self.consistent,
             "words": [{"start": w.start, "end": w.end, "similarity": w.similarity, "best": w.best} for w in self.words],
         }
@@ -109,17 +113,22 @@ def find_highlights(result: ExciseResult, backbone: Backbone) -> dict[str, Highl
         for encoded in backbone.encode_queries([s.text for s in spans])
     ]
     documents = backbone.encode_documents([candidate.text for candidate, _ in shown])
+    # Passages with the very same evidence for every topic share it: it is their document's.
+    times = Counter(v.topic_evidence for v in result.verdicts.values())
     out: dict[str, Highlight] = {}
     for (candidate, span), vectors in zip(shown, documents, strict=True):
+        found = _highlight(candidate.text, span, topics[span], vectors, backbone)
+        if found is None:
+            continue
         known = result.verdicts[candidate.id].topic_evidence
-        found = _highlight(candidate.text, span, topics[span], vectors, backbone, known)
-        if found is not None:
-            out[candidate.id] = found
+        less = known[span] - found.evidence if span < len(known) else 0.0
+        shared = times[known] > 1 and less > _SAME_EVIDENCE
+        out[candidate.id] = replace(found, shared=shared, consistent=shared or abs(less) <= _SAME_EVIDENCE)
     return out
 
 
 def _highlight(
-    text: str, span: int, topic: Tensor, vectors: TokenVectors, backbone: Backbone, known: Sequence[float]
+    text: str, span: int, topic: Tensor, vectors: TokenVectors, backbone: Backbone
 ) -> Highlight | None:
     similarities = [
         topic @ part.float().T if part.shape[0] else topic.new_full((topic.shape[0], 1), -1.0)
@@ -139,7 +148,8 @@ def _highlight(
         window=window + 1,
         windows=len(evidence),
         evidence=evidence[window],
-        consistent=span >= len(known) or abs(known[span] - evidence[window]) <= _SAME_EVIDENCE,
+        shared=False,
+        consistent=True,
         words=words,
     )
 

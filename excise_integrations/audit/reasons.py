@@ -56,7 +56,8 @@ class Reasons:
             and self._peak < result.floor
             and not any(self._counts[a] for a in ("removed", "penalised", "protected"))
         )
-        self._documents = {c.id: c.metadata.get("document_id") for c in (*result.candidates, *result.removed)}
+        # With unit="document" a passage's evidence is that of its document's best passage.
+        self._whose = "its document's" if config is not None and config.unit == "document" else "its"
 
     # --- the whole ------------------------------------------------------------------------
 
@@ -117,19 +118,11 @@ class Reasons:
 
     def _removed(self, verdict: Verdict) -> str:
         start = "Removed" if verdict.rank is None else f"Moved to the end (rank {verdict.rank}) and flagged as removed"
-        has = self._has(verdict)
-        sibling = self._stronger_sibling(verdict)
-        if sibling is not None and (self.config is None or self.config.unit == "document"):
-            with_document = " with its document" if self.config is not None else ""
-            return (
-                f"{start}{with_document}: {has}; the passage {quoted(sibling.id)} of the same document has "
-                f"{number(sibling.evidence)}."
-            )
         evidence, floor = verdict.evidence, self.result.floor
         above = ""
         if evidence is not None and floor is not None and evidence >= floor:
             above = f", above the safety floor ({number(floor)})"
-        return f"{start}: {has}{above}{self._against_strongest(verdict)}."
+        return f"{start}: {self._has(verdict)}{above}{self._against_strongest(verdict)}."
 
     def _against_strongest(self, verdict: Verdict) -> str:
         strongest = self._peak if self._pooled or verdict.span is None else self._strongest[verdict.span]
@@ -148,21 +141,17 @@ class Reasons:
         return f"Lowered: {self._has(verdict)}{self._lowered(verdict)}; {_moved(verdict)}."
 
     def _protected(self, verdict: Verdict) -> str:
+        above_no_cut = verdict.evidence is not None and verdict.cut is not None and verdict.evidence <= verdict.cut
+        role = "is above no cut" if above_no_cut else "is not the strongest match of an excluded topic"
         return (
-            "Protected from removal, as the highest-ranked candidate that is not the strongest match of an excluded "
-            f"topic: {self._has(verdict)}{self._lowered(verdict)}; {_moved(verdict)}."
+            f"Protected from removal, as the highest-ranked candidate that {role}: "
+            f"{self._has(verdict)}{self._lowered(verdict)}; {_moved(verdict)}."
         )
 
     def _lowered(self, verdict: Verdict) -> str:
         if verdict.penalty <= 0:
             return ""
-        subtracted = f"so {number(verdict.penalty)} was subtracted from its score"
-        if verdict.evidence is not None and verdict.cut is not None and verdict.evidence > verdict.cut:
-            return f", above the cut ({number(verdict.cut)}), {subtracted}"
-        # Only a passage that shares its document's verdict gets here.
-        sibling = self._stronger_sibling(verdict)
-        other = "" if sibling is None else f" and the passage {quoted(sibling.id)} has {number(sibling.evidence)}"
-        return f"; the cut is {number(verdict.cut)}{other} in the same document, {subtracted}"
+        return f", above the cut ({number(verdict.cut)}), so {number(verdict.penalty)} was subtracted from its score"
 
     def _reranked(self, verdict: Verdict) -> str:
         why = ""
@@ -178,20 +167,7 @@ class Reasons:
         spans = self.result.detection.spans
         name = quoted(spans[verdict.span].text) if verdict.span is not None and verdict.span < len(spans) else "a topic"
         about = f"the excluded topics together (most for {name})" if self._pooled and len(spans) > 1 else name
-        return f"its evidence for {about} is {number(verdict.evidence)}"
-
-    def _stronger_sibling(self, verdict: Verdict) -> Verdict | None:
-        document = self._documents.get(verdict.id)
-        if document is None:
-            return None
-        own = verdict.evidence if verdict.evidence is not None else -1.0
-        siblings = [
-            v
-            for v in self.result.verdicts.values()
-            if v.id != verdict.id and v.action == verdict.action and v.span == verdict.span
-            and self._documents.get(v.id) == document and v.evidence is not None and v.evidence > own
-        ]  # fmt: skip
-        return max(siblings, key=lambda v: v.evidence or 0.0, default=None)
+        return f"{self._whose} evidence for {about} is {number(verdict.evidence)}"
 
 
 def _moved(verdict: Verdict) -> str:

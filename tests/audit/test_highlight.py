@@ -81,6 +81,22 @@ def test_marks_of_another_text_are_named(excise_rules: Excise, animals: list[Can
     assert "Computed anew, the evidence is" in report.to_html()
 
 
+def test_a_passage_whose_document_decided_says_so(excise_rules: Excise) -> None:
+    document = {"document_id": "felines"}
+    shortlist = [
+        Candidate("a", "The domestic cat is a small mammal that people keep as a pet.", metadata=document),
+        Candidate("b", "Tickets to the museum are sold at the door until five.", metadata=document),
+        Candidate("c", "Goldfish live in indoor aquariums."),
+    ]
+    result = excise_rules.with_config(unit="document").rerank(QUERY, shortlist)
+    report = Report(result, excise_rules.encoder)
+    by_id = {c["id"]: c for c in report.to_dict()["candidates"]}
+    assert [(by_id[i]["highlight"]["shared"], by_id[i]["highlight"]["consistent"]) for i in "abc"] == [
+        (False, True), (True, True), (False, True),
+    ]  # fmt: skip
+    assert "another passage of its document decided" in report.to_html()
+
+
 def test_tokens_that_cannot_be_traced_leave_the_report_without_marks(
     excise_rules: Excise, animals: list[Candidate], monkeypatch: pytest.MonkeyPatch
 ) -> None:

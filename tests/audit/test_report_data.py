@@ -126,15 +126,20 @@ def test_a_bound_that_is_not_met_is_not_claimed() -> None:
     assert "safety floor" not in reason
 
 
-def test_a_sibling_is_named_when_a_document_goes_as_a_whole() -> None:
+def test_with_whole_documents_the_evidence_is_the_documents() -> None:
     config = ExciseConfig(unit="document")
-    result = second_removed(0.2)
-    removed = tuple(Candidate(c.id, c.text, c.score, {"document_id": "felines"}) for c in result.removed)
-    result = replace(result, removed=removed, candidates=result.candidates[:1], config=config.digest())
-    reason = row(Report(result, config=config), "kitten")["reason"]
-    assert "with its document" in reason
-    assert "the passage “cat” of the same document has 0.875" in reason
-    assert "with its document" not in row(Report(result, config=config), "cat")["reason"]
+    report = Report(make_result(config=config.digest()), config=config)
+    assert "its document's evidence for “domestic cat” is 0.875" in row(report, "cat")["reason"]
+    assert "document's" not in row(make_result().report(), "cat")["reason"]
+
+
+def test_the_protected_one_is_described_as_it_is() -> None:
+    result = make_result()
+    dog = replace(result.verdicts["dog"], evidence=0.5, topic_evidence=(0.5,), penalty=0.0)
+    reason = row(replace(result, verdicts={**result.verdicts, "dog": dog}).report(), "dog")["reason"]
+    assert "the highest-ranked candidate that is above no cut: its evidence for “domestic cat” is 0.500; it" in reason
+    strong = row(result.report(), "dog")["reason"]
+    assert "the highest-ranked candidate that is not the strongest match of an excluded topic" in strong
 
 
 def test_removed_last_says_where_it_went() -> None:

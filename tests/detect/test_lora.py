@@ -11,11 +11,11 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tiny_adapters import save_detector
 
-from excise_integrations import AdapterError, BackboneError, InvalidInputError
+from excise_integrations import AdapterError, BackboneError, Detection, InvalidInputError
 from excise_integrations.detect import Detector, RulesDetector, resolve
 from excise_integrations.detect.lora import LoraDetector
-from tiny_adapters import save_detector
 
 QUERIES = [
     "electric cars, but not Tesla",
@@ -40,7 +40,7 @@ def detector(folder: Path) -> LoraDetector:
 # --- offsets ------------------------------------------------------------------------------------
 
 
-def check(detector: LoraDetector, query: str) -> None:
+def check(detector: LoraDetector, query: str) -> Detection:
     (found,) = detector.detect([query])
     last = 0
     for span in found.spans:
@@ -56,6 +56,7 @@ def check(detector: LoraDetector, query: str) -> None:
     assert found.confidence is not None
     assert 0.0 <= found.confidence <= 1.0
     assert found.source == "detector"
+    return found
 
 
 @pytest.mark.parametrize(
@@ -66,7 +67,7 @@ def check(detector: LoraDetector, query: str) -> None:
         "👩‍👩‍👧‍👦 family films without 🐕‍🦺 dogs",
         "a\ud800b but not c\udfffd",
         "zero\u200bwidth and \u202ertl but not Tesla",
-        "ＦＵＬＬ ｗｉｄｔｈ but not Tesla",
+        "\uff34\uff25\uff33\uff2c\uff21 full width but not Tesla",
         "İstanbul ﬁsh ½ ß but not Ǆ",
         "手机但不要苹果",
         "tab\tnull\x00bell\x07 but not Tesla",
@@ -89,13 +90,18 @@ def test_offsets_index_any_query(detector: LoraDetector, query: str) -> None:
     check(detector, query)
 
 
-@pytest.mark.parametrize("query", ["a" * 1_000_000, "cats " * 200_000, " " * 999_990 + "not cats", "🐕" * 250_000])
-def test_a_megabyte_is_read_in_part_and_says_so(detector: LoraDetector, query: str) -> None:
+@pytest.mark.parametrize(
+    ("query", "whole"),
+    [("a" * 1_000_000, True), ("cats " * 200_000, False), (" " * 999_990 + "not cats", True), ("🐕" * 250_000, True)],
+    ids=["one word", "words", "spaces", "emoji"],
+)
+def test_a_megabyte_is_read_in_bounded_time_and_says_what_was_not_read(
+    detector: LoraDetector, query: str, whole: bool
+) -> None:
     began = time.process_time()
-    check(detector, query)
-    assert time.process_time() - began < 20
-    (found,) = detector.detect([query])
-    assert bool(found.warnings) == (len(query.split()) > 4000)
+    found = check(detector, query)
+    assert time.process_time() - began < 10
+    assert bool(found.warnings) is not whole
     assert all("was not read" in w for w in found.warnings)
 
 
@@ -139,12 +145,8 @@ def test_thresholds_out_of_range_are_refused(folder: Path, threshold: float) -> 
 # --- batches, threads, copies ---------------------------------------------------------------------
 
 
-def same(left: object, right: object) -> bool:
+def same(left: Detection, right: Detection) -> bool:
     """Detections that agree but for rounding: padding moves the last bits of a float."""
-    from excise_integrations import Detection
-
-    assert isinstance(left, Detection)
-    assert isinstance(right, Detection)
     return [(s.start, s.end) for s in left.spans] == [(s.start, s.end) for s in right.spans] and abs(
         (left.confidence or 0) - (right.confidence or 0)
     ) < 1e-3
