@@ -58,6 +58,7 @@ def _load(name: str) -> Any:
     found = getattr(import_module(module), attribute, None)
     if found is None:
         return None
+    found._add_completion = False  # a sub-command cannot install completion for the whole
     command = typer.main.get_command(found)
     command.name = name
     return command

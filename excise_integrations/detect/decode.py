@@ -75,7 +75,8 @@ def decode(query: str, tokens: Sequence[TokenScores], *, bound: float = 0.5) -> 
             trimmed = _trim(query, a, b)
             if trimmed is not None:
                 spans.append(Span(query[trimmed[0] : trimmed[1]], *trimmed, confidence))
-    return tuple(spans)
+    # "not the ones on Church Street": a stray "on" is no topic beside one that is.
+    return tuple([s for s in spans if not _is_filler(s)] or spans)
 
 
 def _words(tokens: Sequence[TokenScores]) -> list[TokenScores]:
@@ -98,7 +99,11 @@ def _runs(query: str, words: Sequence[TokenScores], bound: float) -> list[tuple[
             start, end, confidence = runs[-1]
             gap = query[end : word.start]
             opens = word.begin > 0.5 * word.inside
-            bridged = not gap.strip() or (not opens and len(gap) <= 12 and _GAP.match(gap) is not None)
+            # A hyphen after a space is the search operator in "words -topic".
+            operator = re.search(r"\s-\Z", gap) is not None
+            bridged = not operator and (
+                not gap.strip() or (not opens and len(gap) <= 12 and _GAP.match(gap) is not None)
+            )
             # A word that opens a topic right after another topic's word starts its own span.
             if bridged and not (opens and gap.strip(" ")) and not (opens and word.begin > 0.8 and gap):
                 runs[-1] = (start, word.end, max(confidence, word.inside))
@@ -148,6 +153,11 @@ def _trim(query: str, start: int, end: int) -> tuple[int, int] | None:
 
 def _says_something(query: str, start: int, end: int) -> bool:
     return any(c.isalnum() for c in query[start:end])
+
+
+def _is_filler(span: Span) -> bool:
+    """Whether a span holds nothing but words that would be trimmed beside any other."""
+    return all(w.lower() in _TRIM_WORDS for w in re.findall(r"\w+", span.text))
 
 
 def _is_name(query: str, start: int, word: str) -> bool:

@@ -93,7 +93,12 @@ class BlockArena:
         rows = torch.empty((len(numbers), BLOCK_BYTES), dtype=torch.uint8)
         for index, where in self._parts(numbers):
             rows[where] = self._chunks[index][numbers[where] - index * _CHUNK_BLOCKS]
-        return [part.reshape(-1) for part in rows.split([len(item) for item in items])]
+        parts: list[Tensor] = []
+        start = 0
+        for item in items:
+            parts.append(rows[start : start + len(item)].view(-1))
+            start += len(item)
+        return parts
 
     def release(self, item: array[int]) -> None:
         """Give an item's blocks back."""
@@ -108,7 +113,7 @@ class BlockArena:
     def _parts(self, numbers: Tensor) -> list[tuple[int, Tensor]]:
         """Return, per chunk that holds any of the numbered blocks, which of them it holds."""
         owner = numbers // _CHUNK_BLOCKS
-        return [(index, (owner == index).nonzero().flatten()) for index in owner.unique().tolist()]
+        return [(index, (owner == index).nonzero().flatten()) for index in sorted(set(owner.tolist()))]
 
 
 def _memory(blocks: int) -> Tensor:

@@ -31,7 +31,7 @@ class NearDuplicates:
         if not 0 < threshold <= 1:
             raise InvalidInputError(f"The near-duplicate threshold {threshold} must be above 0 and at most 1.")
         try:
-            import datasketch
+            import datasketch  # type: ignore[import-untyped]
         except ImportError as error:
             raise MissingExtraError("datasketch", "train") from error
         self.threshold = threshold

@@ -267,7 +267,11 @@ def test_a_checkpoint_that_names_its_ancestor_on_the_hub(ragatouille_index: Raga
     checkpoint = Path(shutil.copytree(ragatouille_index.checkpoint, tmp_path / "c"))
     record = json.loads((checkpoint / "artifact.metadata").read_text())
     (checkpoint / "artifact.metadata").write_text(json.dumps({**record, "model_name": "somebody/not-there"}))
-    opened = RagatouilleFirstStage.from_index(ragatouille_index.copy(tmp_path), checkpoint=checkpoint)
+    path = ragatouille_index.copy(tmp_path)
+    record = json.loads((path / "metadata.json").read_text())
+    record["config"]["model_name"] = "somebody/not-there"
+    (path / "metadata.json").write_text(json.dumps(record))
+    opened = RagatouilleFirstStage.from_index(path, checkpoint=checkpoint)
     assert opened.search("history of jazz music", 1)[0].metadata["document_id"] == "music-history"
 
 
