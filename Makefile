@@ -17,8 +17,9 @@ endif
 VENV := .make/venv
 RUN := $(VENV)/bin/python
 PIP := $(RUN) -m pip --disable-pip-version-check
-# Whatever the environment depends on: a change makes it anew, a moved folder too.
-KEY := $(shell { echo '$(CURDIR)'; $(PYTHON) -VV; cat pyproject.toml constraints.txt; } | cksum | cut -d ' ' -f 1)
+# What the environment is made from, without the settings of the tools; a change makes it anew, a moved folder too.
+KEY := $(shell { echo '$(CURDIR)'; $(PYTHON) -VV; sed '/^.tool/q' pyproject.toml; cat constraints.txt; } \
+	| cksum | cut -d ' ' -f 1)
 
 # The tests take nothing from the network and from the home folder, and compile in a folder of their own.
 export HF_HUB_OFFLINE := 1
@@ -41,6 +42,7 @@ test: lint types compiled check
 
 lint: $(VENV)/dev-$(KEY)
 	$(RUN) -m ruff check .
+	$(RUN) -m ruff format --check .
 
 types: $(VENV)/dev-$(KEY)
 	$(RUN) -m mypy

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -144,7 +145,7 @@ def test_removed_candidates_can_stay_at_the_end(excise_rules: Excise, animals: l
     assert set(ids(result.candidates[6:])) == set(ids(result.removed)) == {"dog", "parrot"}
     assert [result.verdicts[c.id].rank for c in result.candidates] == list(range(1, 9))
     scores = [result.score(c) or 0.0 for c in result.candidates]
-    assert all(a > b for a, b in zip(scores, scores[1:], strict=False))
+    assert all(a > b for a, b in pairwise(scores))
     assert result.metadata(result.candidates[-1])["action"] == "removed"
 
 

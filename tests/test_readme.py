@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from ragatouille_fixtures import RagatouilleIndex, ragatouille_index
 
 __all__ = ["ragatouille_index"]

@@ -75,6 +75,15 @@ def decode(query: str, tokens: Sequence[TokenScores], *, bound: float = 0.5) -> 
             trimmed = _trim(query, a, b)
             if trimmed is not None:
                 spans.append(Span(query[trimmed[0] : trimmed[1]], *trimmed, confidence))
+    if not spans:
+        # Nothing but filler was marked; a query that fires still names what it fired on.
+        word = max(words, key=lambda w: w.inside)
+        for a, b in _sentences(query, word.start, word.end):
+            named = re.search(r"\w(?:.*\w)?", query[a:b])
+            if named and word.inside > 0 and any(c.isalnum() for c in named.group()):
+                at = a + named.start()
+                spans.append(Span(named.group(), at, at + len(named.group()), word.inside))
+                break
     # "not the ones on Church Street": a stray "on" is no topic beside one that is.
     return tuple([s for s in spans if not _is_filler(s)] or spans)
 
