@@ -77,7 +77,9 @@ def decode(query: str, tokens: Sequence[TokenScores], *, bound: float = 0.5) -> 
                 spans.append(Span(query[trimmed[0] : trimmed[1]], *trimmed, confidence))
     if not spans:
         # Nothing but filler was marked; a query that fires still names what it fired on.
-        word = max(words, key=lambda w: w.inside)
+        word = max(
+            (w for w in words if _says_something(query, w.start, w.end)), key=lambda w: w.inside, default=words[0]
+        )
         for a, b in _sentences(query, word.start, word.end):
             named = re.search(r"\w(?:.*\w)?", query[a:b])
             if named and word.inside > 0 and any(c.isalnum() for c in named.group()):
