@@ -154,7 +154,7 @@ def check_detected(found: object, queries: Sequence[str], name: str) -> list[Det
 def _stands_in(span: Span, query: str) -> bool:
     if not isinstance(span.start, int) or not isinstance(span.end, int) or span.start < 0:
         return False
-    return query[span.start : span.end] == span.text
+    return span.end - span.start == len(span.text) and query.startswith(span.text, span.start)
 
 
 def score(

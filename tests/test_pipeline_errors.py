@@ -60,7 +60,7 @@ def test_answers_that_are_no_detection(
     excise_rules: Excise, animals: list[Candidate], answer: Any, reason: str
 ) -> None:
     detector = Says(lambda _: answer)
-    with pytest.raises(DetectorError, match="Says.detect") as caught:
+    with pytest.raises(DetectorError, match=r"Says\.detect") as caught:
         over(excise_rules, detector).rerank(QUERY, animals)
     assert reason in str(caught.value)
     frozen(over(excise_rules, detector, on_error="frozen").rerank(QUERY, animals), animals, reason)

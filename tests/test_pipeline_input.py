@@ -116,7 +116,7 @@ def test_parts(excise: Excise) -> None:
     ids=repr,
 )  # fmt: skip
 def test_shortlists_of_a_first_stage(excise: Excise, found: Any) -> None:
-    with pytest.raises(FirstStageError, match="Stage.search returned a"):
+    with pytest.raises(FirstStageError, match=r"Stage\.search returned a"):
         excise.search(QUERY, Stage(found))
 
 
@@ -133,9 +133,13 @@ def test_good_input_of_other_kinds_is_taken(excise: Excise, animals: list[Candid
 
 
 @pytest.mark.parametrize(
-    "text", ["x" * 1_000_000, "\ud800", "\x00", "🐕", "<script>alert(1)</script>", "'; DROP TABLE docs; --"], ids=ascii
+    "text",
+    ["x" * 1_000_000, "x " * 500_000, "\ud800", "\x00", "🐕", "<script>alert(1)</script>", "'; DROP TABLE docs; --"],
+    ids=["one word", "words", "surrogate", "null", "emoji", "html", "sql"],
 )
 def test_any_text_is_ranked(excise: Excise, animals: list[Candidate], text: str) -> None:
-    result = excise.rerank(f"{text} but not cats"[-100_000:], [*animals[:4], Candidate("odd", text)])
+    result = excise.rerank(f"{text} but not cats", [*animals[:4], Candidate("odd", text)], exclude=["cats"])
     assert result.error is None
     assert [c.id for c in result.removed] == ["cat"]
+    short = excise.rerank(f"{text[:1000]} but not cats", animals)
+    assert [c.id for c in short.removed] == ["cat"]

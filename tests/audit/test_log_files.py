@@ -175,6 +175,22 @@ def test_reading_goes_on_beside_a_writer_that_appends(tmp_path: Path) -> None:
     assert [first["query"], *(e["query"] for e in entries)] == list("01234")
 
 
+def test_a_reader_waits_while_a_writer_moves_files(tmp_path: Path) -> None:
+    import fcntl
+
+    log = AuditLog(tmp_path / "a.jsonl", text="plain")
+    write(log, "0")
+    found: list[str] = []
+    reader = threading.Thread(target=lambda: found.extend(queries(log.path)))
+    with (tmp_path / "a.jsonl.lock").open("rb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        reader.start()
+        reader.join(0.3)
+        assert reader.is_alive()
+    reader.join(30)
+    assert found == ["0"]
+
+
 def test_a_log_without_its_lock_file_can_be_read(tmp_path: Path) -> None:
     log = AuditLog(tmp_path / "a.jsonl", text="plain")
     write(log, "0")

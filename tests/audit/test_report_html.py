@@ -13,7 +13,7 @@ from audit_results import HOSTILE, make_hostile, make_result, make_silent
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from excise_integrations import ExciseResult, Verdict
+from excise_integrations import Detection, ExciseResult, Span, Verdict
 from excise_integrations.audit import Report
 from excise_integrations.audit._markup import Safe, el, visible
 from excise_integrations.audit._style import CONTRASTS, DARK, LIGHT
@@ -140,6 +140,17 @@ def test_the_query_is_marked(fired: ExciseResult) -> None:
     source = fired.report().to_html()
     assert '<mark class="wanted"><span class="sr">[wanted: </span>animals kept as pets<' in source
     assert '<mark class="excluded"><span class="sr">[excluded: </span>domestic cat<' in source
+
+
+def test_wanted_words_are_found_around_the_topic_or_not_marked_at_all() -> None:
+    query = "nothing about cats please: animals kept as pets"
+    detection = Detection(True, 0.9, (Span("cats", 14, 18, 0.9),), "animals kept as pets")
+    source = make_result(query=query, detection=detection).report().to_html()
+    assert "please: <mark" in source
+    assert ">[wanted: </span>animals kept as pets<" in source
+    # A detector of the user's own may put the wanted part in words that are not the query's.
+    detection = Detection(True, 0.9, (Span("cats", 14, 18, 0.9),), "pet animals")
+    assert "[wanted: " not in make_result(query=query, detection=detection).report().to_html()
 
 
 def luminance(colour: str) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from audit_results import make_hostile
+from audit_results import make_hostile, make_result
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -31,6 +31,11 @@ def check(source: str) -> list[str]:
     return texts
 
 
+def blocks(result: ExciseResult) -> list[str]:
+    parser = markdown_it.MarkdownIt("commonmark").enable("table")
+    return [token.type for token in parser.parse(result.report().to_markdown())]
+
+
 def test_it_reads_well(fired: ExciseResult) -> None:
     source = fired.report().to_markdown()
     assert "**domestic cat** (excluded)" in source
@@ -43,6 +48,16 @@ def test_hostile_texts_make_no_markup(hostile: ExciseResult) -> None:
     texts = check(hostile.report().to_markdown())
     assert any("<img src=x onerror=" in text for text in texts)
     assert any("[x](javascript:alert(1))" in text for text in texts)
+    assert "<" not in hostile.report().to_markdown()
+
+
+@pytest.mark.parametrize(
+    "start", ["# a", "- a", "+ a", "> a", "1. a", "12) a", "* a", "```", "---", "===", "| a |", "    a"]
+)
+def test_what_opens_a_block_opens_none(start: str) -> None:
+    report = make_hostile(start).report()
+    assert any(start.strip() in text for text in check(report.to_markdown()))
+    assert blocks(make_result(warnings=(start,))) == blocks(make_result(warnings=("plain",)))
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])

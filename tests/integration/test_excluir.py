@@ -1,4 +1,4 @@
-"""The operator on human-written exclusions: true topics, frozen vectors, no trained weights of ours but the projection."""
+"""The operator on human-written exclusions: true topics over frozen vectors, on a sample of ExcluIR."""
 
 from __future__ import annotations
 
