@@ -24,9 +24,10 @@ if TYPE_CHECKING:
 
 __all__ = ["LoraDetector", "load_transformer", "model_text"]
 
-_WINDOW = 510
-_STRIDE = 384
-_MAX_WINDOWS = 8
+# A longer query is read in windows as long as the queries of the training set.
+_WINDOW = 126
+_STRIDE = 96
+_MAX_WINDOWS = 40
 
 
 _INNER_HYPHEN = re.compile(r"(?<=\w)-(?=\w)")
@@ -215,6 +216,9 @@ class LoraDetector:
                     continue
                 begin, inside = float(probabilities[w, t, 1]), float(1.0 - probabilities[w, t, 0])
                 old = tokens[q].get((a, b))
+                if fired[w] <= self.threshold:
+                    # A silent window of a long query has no say about its spans.
+                    begin = inside = 0.0
                 if old is None or inside > old.inside:
                     joined = a > 0 and queries[q][a - 1].isalnum() and queries[q][a].isalnum()
                     tokens[q][a, b] = TokenScores(a, b, begin, inside, joined)

@@ -99,9 +99,7 @@ class Browser:
 
     def screenshot(self, path: Path, width: int = 1400, height: int = 1600) -> None:
         """Write a PNG of what is in sight."""
-        self.call(
-            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False
-        )
+        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
         path.write_bytes(base64.b64decode(self.call("Page.captureScreenshot")["data"]))
 
     def pdf(self) -> bytes:

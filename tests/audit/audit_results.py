@@ -8,7 +8,7 @@ from excise_integrations import Candidate, Detection, ExciseResult, Span, Verdic
 
 QUERY = "animals kept as pets, but not the domestic cat"
 HOSTILE = (
-    "</script><script>window.pwned=1</script><img src=x onerror=\"window.pwned=1\">'\"><svg onload=window.pwned=1>"
+    '</script><script>window.pwned=1</script><img src=x onerror="window.pwned=1">\'"><svg onload=window.pwned=1>'
     "</title></style><!-- ]]> [x](javascript:alert(1)) ![i](http://evil.test/i.png) | `a` \x00\x1b[31m "
     "\u202ecod.exe \ud800"
 )

@@ -58,8 +58,10 @@ def test_the_evidence_is_the_verdicts(entries: dict[str, dict]) -> None:
 def test_the_deciding_window_is_shown(excise_rules: Excise) -> None:
     backbone = copy.copy(excise_rules.encoder)
     backbone.windows = WindowPolicy(8, 100)
-    text = "Horses are large hoofed mammals bred for riding. The domestic cat is kept as a pet by people. " \
+    text = (
+        "Horses are large hoofed mammals bred for riding. The domestic cat is kept as a pet by people. "
         "Parrots are colourful birds with curved beaks."
+    )
     shortlist = [Candidate("a", text), Candidate("b", "Goldfish live in indoor aquariums.")]
     result = excise_rules.rerank(QUERY, shortlist, exclude=["domestic cat"])
     found = Report(result, backbone).to_dict()["candidates"][0]["highlight"]
@@ -104,7 +106,7 @@ def test_tokens_that_cannot_be_traced_leave_the_report_without_marks(
     monkeypatch.setattr(type(excise_rules.encoder.tokenizer), "is_fast", False)
     report = Report(result, excise_rules.encoder)
     assert all(c["highlight"] is None for c in report.to_dict()["candidates"])
-    assert "<mark class=\"best\"" not in report.to_html()
+    assert '<mark class="best"' not in report.to_html()
 
 
 def test_a_silent_query_costs_no_encoding(excise_rules: Excise, animals: list[Candidate]) -> None:

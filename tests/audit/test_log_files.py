@@ -89,9 +89,7 @@ def test_a_torn_line_costs_only_itself(tmp_path: Path) -> None:
 
 def test_many_threads(tmp_path: Path) -> None:
     log = AuditLog(tmp_path / "a.jsonl", text="plain", max_bytes=5 * line_size(tmp_path), backups=1000)
-    threads = [
-        threading.Thread(target=write, args=(log, *(f"{t}-{i}" for i in range(20)))) for t in range(16)
-    ]
+    threads = [threading.Thread(target=write, args=(log, *(f"{t}-{i}" for i in range(20)))) for t in range(16)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -295,9 +295,7 @@ def test_a_silent_query_returns_the_indexs_own_list(over_index: ExciseRetriever)
     assert found[0].node.ref_doc_id == found[0].metadata["document_id"]
 
 
-def test_passages_of_one_document_stay_apart(
-    over_index: ExciseRetriever, ragatouille_index: RagatouilleIndex
-) -> None:
+def test_passages_of_one_document_stay_apart(over_index: ExciseRetriever, ragatouille_index: RagatouilleIndex) -> None:
     found = over_index.retrieve("chapters about a river, its boats, bridges and delta")
     assert len(found) == len(set(ids(found))) == 5
     assert documents_of(found).count("river") > 1
