@@ -159,12 +159,13 @@ def _rank(values: Tensor) -> list[int]:
 
 def _undemoted(scores: Tensor, evidence: Tensor, config: ExciseConfig, cuts: Sequence[float] = ()) -> Outcome:
     n, topics = evidence.shape
+    action: Action = "reranked"
     return Outcome(
         order=tuple(_rank(scores)),
         removed=(),
         scores=tuple(scores.tolist()),
         penalties=(0.0,) * n,
-        actions=("reranked",) * n,
+        actions=(action,) * n,
         deciding=tuple(evidence.argmax(dim=1).tolist()) if topics and n else (0,) * n,
         cuts=tuple(cuts),
         protected=None,

@@ -134,7 +134,7 @@ def test_good_input_of_other_kinds_is_taken(excise: Excise, animals: list[Candid
 
 @pytest.mark.parametrize(
     "text",
-    ["x" * 1_000_000, "x " * 500_000, "\ud800", "\x00", "🐕", "<script>alert(1)</script>", "'; DROP TABLE docs; --"],
+    ["x" * 1_000_000, "x " * 100_000, "\ud800", "\x00", "🐕", "<script>alert(1)</script>", "'; DROP TABLE docs; --"],
     ids=["one word", "words", "surrogate", "null", "emoji", "html", "sql"],
 )
 def test_any_text_is_ranked(excise: Excise, animals: list[Candidate], text: str) -> None:

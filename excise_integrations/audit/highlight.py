@@ -130,7 +130,7 @@ def find_highlights(result: ExciseResult, backbone: Backbone) -> dict[str, Highl
 def _highlight(text: str, span: int, topic: Tensor, vectors: TokenVectors, backbone: Backbone) -> Highlight | None:
     similarities = [
         topic @ part.float().T if part.shape[0] else topic.new_full((topic.shape[0], 1), -1.0)
-        for part in vectors.vectors.split(list(vectors.windows))
+        for part in vectors.vectors.split(list(vectors.windows))  # type: ignore[no-untyped-call]
     ]
     evidence = [float(s.amax(dim=1).mean()) for s in similarities]
     window = max(range(len(evidence)), key=evidence.__getitem__)

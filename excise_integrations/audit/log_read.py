@@ -66,7 +66,7 @@ def _entries(
         with _shared(path):
             files: list[tuple[Path, BinaryIO, int]] = []
             for name in _files(path):
-                file = stack.enter_context(name.open("rb"))
+                file: BinaryIO = stack.enter_context(name.open("rb"))
                 files.append((name, file, os.fstat(file.fileno()).st_size))
         for name, file, size in files:
             for number, line in _lines(file, size):

@@ -163,7 +163,7 @@ class Backbone:
         adapter.check_backbone(self.name, self.weights_hash)
         twin = copy.copy(self)
         encoder = copy.deepcopy(self.encoder).float()
-        transformer = encoder[0]
+        transformer: Any = encoder[0]
         transformer.auto_model = adapter.merge_into(transformer.auto_model)
         twin.encoder = encoder.eval().to(self.dtype)
         twin._lock = threading.Lock()
@@ -193,7 +193,8 @@ class Backbone:
     @property
     def dim(self) -> int:
         """Dimension of a token vector."""
-        return int(self.encoder.get_embedding_dimension())
+        dim: Any = self.encoder.get_embedding_dimension()
+        return int(dim)
 
     @property
     def label(self) -> str:

@@ -162,7 +162,7 @@ class _Trainer:
         self.encoder = copy.deepcopy(backbone.encoder).float()
         for parameter in self.encoder.parameters():
             parameter.requires_grad_(False)
-        transformer = self.encoder[0]
+        transformer: Any = self.encoder[0]
         self.lora = LoraConfig(
             r=recipe.rank,
             lora_alpha=2 * recipe.rank,

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from datetime import date, datetime
+from pathlib import Path
 
 import pytest
 from audit_results import make_result, make_silent
@@ -219,3 +222,19 @@ def test_numbers_are_facts_of_the_verdict() -> None:
     result = make_result(candidates=(Candidate("d0", "t"),), removed=(), verdicts={"d0": verdict})
     assert row(result.report(), "d0")["first_stage_score"] is None
     assert "down from rank 1 to 2" in row(result.report(), "d0")["reason"]
+
+
+def test_neither_the_report_nor_the_log_loads_torch(tmp_path: Path) -> None:
+    code = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from audit_results import make_result
+from excise_integrations.audit import AuditLog, read_log
+report = make_result().report()
+report.to_html(), report.to_markdown(), report.to_json(), report._repr_html_()
+AuditLog(sys.argv[2]).write(make_result())
+assert len(list(read_log(sys.argv[2]))) == 1
+assert not {"torch", "transformers", "pydantic", "typer"} & set(sys.modules)
+"""
+    folder = str(Path(__file__).parent)
+    subprocess.run([sys.executable, "-c", code, folder, str(tmp_path / "a.jsonl")], check=True)

@@ -104,15 +104,19 @@ def test_the_store_changes_nothing_and_encodes_once(
     adapted = Counting(backbone)
     adapted.__dict__["label"] = backbone.label + "+test/exclusion@000000000000"
     excise = Excise(counting, detector=RulesDetector(), exclusion=adapted)  # type: ignore[arg-type]
-    plain = evaluate_suite(excise, suite).summary()
-    first = counting.encoded, adapted.encoded
+    excise = excise.with_config(k=2)
+    plain = evaluate_suite(excise, suite)
+    before = counting.encoded, adapted.encoded
     cold = evaluate_suite(excise, suite, store=VectorStore(tmp_path / "cache")).summary()
-    assert (counting.encoded, adapted.encoded) == (first[0] + 7, first[1] + 7)
+    reembedded = {d for o in plain.outcomes if o.detection.fired for d in o.frozen_top}
+    assert "otter" not in reembedded  # only a silent query found it
+    assert (counting.encoded - before[0], adapted.encoded - before[1]) == (7, len(reembedded))
+    after = counting.encoded, adapted.encoded
     warm = evaluate_suite(excise, suite, store=VectorStore(tmp_path / "cache")).summary()
-    assert (counting.encoded, adapted.encoded) == (first[0] + 7, first[1] + 7)
+    assert (counting.encoded, adapted.encoded) == after
     assert not isinstance(excise.cache, StoredCache)
     assert warm == cold
-    assert plain == cold
+    assert plain.summary() == cold
     assert len(list((tmp_path / "cache").iterdir())) == 2
 
 
