@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from ._scoring import Scored
+from ._scoring import Scored, group_by_document
 from .demotion import Outcome, demote
 from .detect.spans import wanted_part
 from .types import Action, Candidate, Detection, ExciseResult, Verdict, join_warnings
@@ -79,7 +79,7 @@ def active_result(
 ) -> ExciseResult:
     """Demote and assemble (Algorithm 1, lines 7 to 18)."""
     config = excise.config
-    groups = _groups(candidates, config.unit)
+    groups = group_by_document(candidates, config.unit)
     if groups is not None:
         scored = _shared(scored, groups)
     outcome = _demote(scored, groups, excise)
@@ -152,17 +152,6 @@ def _warnings(
     if excise.exclusion is None:
         out.append(f"No exclusion adapter for {excise.backbone.name!r}: demotion ran on frozen vectors.")
     return out
-
-
-def _groups(candidates: Sequence[Candidate], unit: str) -> list[list[int]] | None:
-    """Passages by document, in shortlist order; None when every candidate stands for itself."""
-    if unit == "passage":
-        return None
-    groups: dict[object, list[int]] = {}
-    for i, c in enumerate(candidates):
-        document = c.metadata.get("document_id")
-        groups.setdefault(("passage", c.id) if document is None else ("document", str(document)), []).append(i)
-    return list(groups.values())
 
 
 def _shared(scored: Scored, groups: list[list[int]]) -> Scored:

@@ -30,6 +30,7 @@ __all__ = [
     "check_queries",
     "check_query",
     "check_shortlist",
+    "group_by_document",
     "score",
 ]
 
@@ -157,6 +158,17 @@ def _stands_in(span: Span, query: str) -> bool:
     return span.end - span.start == len(span.text) and query.startswith(span.text, span.start)
 
 
+def group_by_document(candidates: Sequence[Candidate], unit: str) -> list[list[int]] | None:
+    """Passages by document, in shortlist order; None when every candidate stands for itself."""
+    if unit == "passage":
+        return None
+    groups: dict[object, list[int]] = {}
+    for i, c in enumerate(candidates):
+        document = c.metadata.get("document_id")
+        groups.setdefault(("passage", c.id) if document is None else ("document", str(document)), []).append(i)
+    return list(groups.values())
+
+
 def score(
     excise: Excise,
     query: str,
@@ -199,7 +211,8 @@ def score(
     if scope == "auto":
         scope = "wanted" if encoder.adapter is None and config.demotion == "per_topic" else "full"
     scores = wanted_scores if scope == "wanted" else maxsim(full, documents)
-    small = config.demotion == "per_topic" and len(documents) < config.min_shortlist
+    units = len(group_by_document(candidates, config.unit) or candidates)
+    small = config.demotion == "per_topic" and units < config.min_shortlist
     if small or config.score_scale == "mean":
         scores = scores / (wanted if scope == "wanted" else full).shape[0]
     evidence = evidence_of(masked, documents)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,9 +55,9 @@ class Excise:
         if not isinstance(detector, Detector):
             raise InvalidInputError(f"detector={detector!r} has no method detect(queries).")
         self.backbone = backbone
-        self.detector = detector
         self.exclusion = exclusion
         self.config = config or ExciseConfig()
+        self.detector = detector if self.config.threshold is None else _at_threshold(detector, self.config.threshold)
         self.cache = VectorCache(cache_bytes)
         self._recipe: dict[str, Any] | None = None
 
@@ -130,6 +130,8 @@ class Excise:
         twin = Excise.__new__(Excise)
         twin.__dict__.update(self.__dict__)
         twin.config = _settings(self.config, settings)
+        if twin.config.threshold != self.config.threshold:
+            twin.detector = _at_threshold(self.detector, twin.config.threshold)
         return twin
 
     def __copy__(self) -> Excise:
@@ -382,6 +384,12 @@ def _settings(config: ExciseConfig, settings: Mapping[str, Any]) -> ExciseConfig
         return ExciseConfig(**{**config.model_dump(), **settings})
     except ValueError as error:
         raise InvalidInputError(f"The settings {dict(settings)!r} cannot be used: {error}") from error
+
+
+def _at_threshold(detector: Detector, threshold: float | None) -> Detector:
+    """The detector with another fire threshold; one that has none stays as it is."""
+    change: Callable[[float | None], Detector] | None = getattr(detector, "with_threshold", None)
+    return detector if change is None else change(threshold)
 
 
 def _resolve_detector(

@@ -12,7 +12,7 @@ from excise_integrations.demotion import Outcome, cut_of, demote, soft_penalty
 
 PAPER = ExciseConfig(demotion="paper")
 # The measured defaults may move; these are what the numbers below were chosen for.
-TOPICS = ExciseConfig(demotion="per_topic", topic_fraction=0.9, total_cap=9, dominance=0.12)
+TOPICS = ExciseConfig(demotion="per_topic", topic_fraction=0.9, total_cap=9, dominance=0.12, dominance_slope=0.0)
 
 
 def run(scores: list[float], *evidence: list[float], config: ExciseConfig = PAPER, **settings: object) -> Outcome:
@@ -228,6 +228,16 @@ def test_a_candidate_about_what_is_wanted_is_penalised_and_stays() -> None:
     assert demote(scores, evidence, TOPICS).removed == (0, 1)
     # The paper's rule knows no such thing: candidate 1 is its protected one.
     assert demote(scores, evidence, ExciseConfig(demotion="paper", dominance=0.0), wanted=wanted).removed == (0,)
+
+
+def test_the_further_ahead_on_the_wanted_words_the_more_evidence_a_removal_takes() -> None:
+    scores, evidence = torch.tensor([5.0, 4.0, 3.0, 2.0, 1.0]), torch.tensor([[0.9], [0.88], [0.1], [0.1], [0.1]])
+    wanted = torch.tensor([0.5, 0.9, 0.6, 0.5, 0.85])
+    config = TOPICS.model_copy(update={"dominance": None})
+    assert demote(scores, evidence, config, wanted=wanted).removed == (0, 1)
+    # 0.05 ahead of the best candidate below the cut: 0.9 + 2 · 0.05 of the strongest evidence is asked for.
+    steep = config.model_copy(update={"dominance_slope": 2.0})
+    assert demote(scores, evidence, steep, wanted=wanted).removed == (0,)
 
 
 def test_per_topic_protects_a_candidate_below_the_cuts_where_there_is_one() -> None:

@@ -194,6 +194,9 @@ def test_documents_and_not_passages_are_counted_for_the_small_shortlist(excise_r
     result = excise_rules.with_config(unit="document").rerank("pets, but not cats", few)
     assert result.removed == ()
     assert any("3 documents; below 4 none is removed" in w for w in result.warnings)
+    # There the penalty alone must decide: scores are means over the query's tokens, as for three passages.
+    assert all((v.score or 0.0) <= 1.0 for v in result.verdicts.values())
+    assert all((v.score or 9.0) <= 1.0 for v in excise_rules.rerank("pets, but not cats", few[:3]).verdicts.values())
 
 
 # --- warnings ---------------------------------------------------------------------------------------

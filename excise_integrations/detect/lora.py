@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import copy
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -67,6 +68,7 @@ class LoraDetector:
         tagger: the network with the adapter merged in.
         tokenizer: its fast tokenizer.
         threshold: θ in [0, 1].
+        calibrated: what :meth:`with_threshold` goes back to; None takes ``threshold``.
         temperature: divides the query's logit before the sigmoid.
         label: what stands in audit trails.
         dtype: arithmetic.
@@ -78,6 +80,7 @@ class LoraDetector:
         tokenizer: PreTrainedTokenizerFast,
         *,
         threshold: float,
+        calibrated: float | None = None,
         temperature: float = 1.0,
         label: str = "detector",
         dtype: torch.dtype = torch.float32,
@@ -88,6 +91,7 @@ class LoraDetector:
         self.tagger = tagger.to(device=device, dtype=dtype).eval()
         self.tokenizer = tokenizer
         self.threshold = threshold
+        self._calibrated = threshold if calibrated is None else calibrated
         self.temperature = temperature
         self.label: str | None = label
         self._device = device
@@ -144,11 +148,25 @@ class LoraDetector:
             tagger,
             tokenizer,
             threshold=calibrated if threshold is None else threshold,
+            calibrated=calibrated,
             temperature=manifest.temperature or 1.0,
             label=adapter.label,
             dtype=resolve_dtype(dtype, device),
             device=device,
         )
+
+    def with_threshold(self, threshold: float | None) -> LoraDetector:
+        """Return this detector with another θ, sharing the network; None takes the calibrated one."""
+        wanted = self._calibrated if threshold is None else threshold
+        if not 0.0 <= wanted <= 1.0:
+            raise InvalidInputError(f"threshold={wanted} is outside [0, 1].")
+        if wanted == self.threshold:
+            return self
+        twin = copy.copy(self)
+        twin.threshold = wanted
+        # The tokenizer is shared, so is the lock that guards it.
+        twin._lock = self._lock
+        return twin
 
     def detect(self, queries: Sequence[str]) -> list[Detection]:
         """Detect the excluded topics of each query; see :class:`~excise_integrations.detect.Detector`."""

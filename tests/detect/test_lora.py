@@ -13,9 +13,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tiny_adapters import save_detector
 
-from excise_integrations import AdapterError, BackboneError, Detection, InvalidInputError
+from excise_integrations import (
+    AdapterError,
+    BackboneError,
+    Detection,
+    Excise,
+    ExciseConfig,
+    InvalidInputError,
+)
 from excise_integrations.detect import Detector, RulesDetector, resolve
 from excise_integrations.detect.lora import LoraDetector
+from excise_integrations.encode import Backbone
 
 QUERIES = [
     "electric cars, but not Tesla",
@@ -127,6 +135,23 @@ def test_it_fires_above_the_threshold_and_not_at_it(tmp_path: Path) -> None:
     for threshold, fired in ((0.49, True), (0.51, False), (0.0, True), (1.0, False)):
         (found,) = LoraDetector.from_folder(folder, dtype="float32", threshold=threshold).detect([query])
         assert found.fired is fired
+
+
+def test_the_threshold_can_be_changed_and_the_network_is_shared(tmp_path: Path, backbone: Backbone) -> None:
+    detector = LoraDetector.from_folder(save_detector(tmp_path / "d", threshold=0.6), dtype="float32")
+    query = "electric cars, but not Tesla"
+    low = detector.with_threshold(0.4)
+    assert (low.detect([query])[0].fired, detector.detect([query])[0].fired) == (True, False)
+    assert low.tagger is detector.tagger
+    assert low.with_threshold(None).threshold == 0.6
+    assert detector.with_threshold(0.6) is detector
+    with pytest.raises(InvalidInputError, match=r"outside \[0, 1\]"):
+        detector.with_threshold(2.0)
+    excise = Excise(backbone, detector=detector)
+    assert not excise.detect(query).fired
+    assert excise.with_config(threshold=0.4).detect(query).fired
+    assert not excise.with_config(threshold=0.4).with_config(threshold=None).detect(query).fired
+    assert Excise(backbone, detector=detector, config=ExciseConfig(threshold=0.4)).detect(query).fired
 
 
 def test_a_query_without_words_never_fires(tmp_path: Path) -> None:
