@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import copy
+import re
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path

@@ -89,15 +89,15 @@ def test_a_torn_line_costs_only_itself(tmp_path: Path) -> None:
 
 def test_many_threads(tmp_path: Path) -> None:
     log = AuditLog(tmp_path / "a.jsonl", text="plain", max_bytes=5 * line_size(tmp_path), backups=1000)
-    threads = [threading.Thread(target=write, args=(log, *(f"{t}-{i}" for i in range(20)))) for t in range(16)]
+    threads = [threading.Thread(target=write, args=(log, *(f"{t}-{i}" for i in range(15)))) for t in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     found = queries(log.path)
-    assert sorted(found) == sorted(f"{t}-{i}" for t in range(16) for i in range(20))
-    for t in range(16):
-        assert [q for q in found if q.startswith(f"{t}-")] == [f"{t}-{i}" for i in range(20)]
+    assert sorted(found) == sorted(f"{t}-{i}" for t in range(8) for i in range(15))
+    for t in range(8):
+        assert [q for q in found if q.startswith(f"{t}-")] == [f"{t}-{i}" for i in range(15)]
 
 
 def test_many_processes_while_a_reader_reads(tmp_path: Path) -> None:

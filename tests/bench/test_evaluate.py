@@ -180,10 +180,12 @@ def test_query_files_are_measured_by_kind(tmp_path: Path) -> None:
         {"text": "pets beyond cats", "excluded": ["cats"], "kind": "implicit", "form": "short"},
         {"text": "why do cats not purr", "excluded": [], "kind": "hard", "form": "long"},
         {"text": "cats and dogs", "excluded": [], "kind": "plain", "form": "short"},
+        {"text": "cats", "excluded": [], "kind": "plain", "form": "short"},
     ]
     path.write_text("".join(json.dumps(r) + "\n" for r in records))
     got = evaluate_queries(Fixed(), load_queries(path))
-    assert (got["n"], got["fire_rate"], got["recall"], got["false_fire_rate"]) == (4, 0.5, 0.5, 0.5)
+    assert (got["n"], got["fire_rate"], got["recall"]) == (5, 0.4, 0.5)
+    assert got["false_fire_rate"] == pytest.approx(1 / 3)
     assert (got["span_f1"], got["topic_recall"]) == (0.5, 0.5)
     assert {k: v["fire_rate"] for k, v in got["kinds"].items()} == {
         "explicit": 1.0,
@@ -193,7 +195,7 @@ def test_query_files_are_measured_by_kind(tmp_path: Path) -> None:
     }
     assert got["kinds"]["hard"]["span_f1"] is None
     assert got["kinds"]["hard"]["recall"] is None
-    assert got["forms"]["short"]["n"] == 3
+    assert got["forms"]["short"]["n"] == 4
     assert got["queries"][0]["spans"][0]["text"] == "cats"
     json.dumps(got)
 

@@ -5,6 +5,7 @@ import gc
 import pickle
 import random
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -205,6 +206,13 @@ def test_int8_holds_nearly_twice_as_many() -> None:
 # --- many callers ---------------------------------------------------------------------------
 
 
+def wait_for_hits(cache: VectorCache, count: int) -> None:
+    end = time.monotonic() + 5
+    while cache.stats().hits < count:
+        assert time.monotonic() < end, "nobody waits for the first caller"
+        time.sleep(0.001)
+
+
 def test_two_callers_encode_a_document_once() -> None:
     encoder, cache = FakeEncoder(), VectorCache()
     encoder.gate = threading.Event()
@@ -212,8 +220,7 @@ def test_two_callers_encode_a_document_once() -> None:
         first = pool.submit(cache.encode, ["shared", "first"], encoder)
         assert encoder.entered.wait(5)
         others = [pool.submit(cache.encode, ["shared"], encoder) for _ in range(5)]
-        while cache.stats().hits < 5:
-            pass
+        wait_for_hits(cache, 5)
         encoder.gate.set()
         assert same(first.result(5), expected(encoder, ["shared", "first"]))
         assert all(same(o.result(5), expected(encoder, ["shared"])) for o in others)
@@ -228,8 +235,7 @@ def test_whoever_waits_for_a_failed_caller_tries_by_himself() -> None:
         first = pool.submit(cache.encode, ["shared"], failing)
         assert failing.entered.wait(5)
         second = pool.submit(cache.encode, ["shared"], encoder)
-        while cache.stats().hits < 1:
-            pass
+        wait_for_hits(cache, 1)
         failing.gate.set()
         assert same(second.result(5), expected(encoder, ["shared"]))
         with pytest.raises(KeyboardInterrupt):

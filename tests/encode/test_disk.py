@@ -316,9 +316,10 @@ def test_two_processes_and_one_that_is_killed(tmp_path: Path) -> None:
     connection.close()
 
 
-def _child(disk: DiskCache, keys: list[str], results: multiprocessing.Queue[int]) -> None:
+def _child(disk: DiskCache, keys: list[str], results: multiprocessing.Queue[tuple[bool, int, bool]]) -> None:
+    before = disk._file.is_open
     disk.put(items([2]))
-    results.put(len(disk.get(keys)))
+    results.put((before, len(disk.get(keys)), disk._file.is_open))
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
@@ -331,6 +332,6 @@ def test_a_fork_opens_the_file_for_itself(tmp_path: Path) -> None:
     results = context.Queue()
     child = context.Process(target=_child, args=(disk, list(some), results))
     child.start()
-    assert results.get(timeout=30) == 2
+    assert results.get(timeout=30) == (False, 2, True)
     child.join(30)
     assert_holds(disk, {**some, **items([2])})

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from ragatouille_fixtures import LONG, RagatouilleIndex
 
-from excise_integrations.errors import FirstStageError, InvalidInputError
+from excise_integrations.errors import FirstStageError, IndexDamagedError, InvalidInputError
 from excise_integrations.first_stage import _ragatouille_build, _ragatouille_swap
 from excise_integrations.first_stage.ragatouille import RagatouilleFirstStage
 
@@ -205,6 +205,23 @@ def _kill_at(moment: str, monkeypatch: pytest.MonkeyPatch) -> None:
             return rename(self, target)
 
         monkeypatch.setattr(Path, "rename", counted)
+
+
+def test_a_successor_that_does_not_open_replaces_nothing(
+    own: RagatouilleFirstStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, before = _ragatouille_build._write_from_vectors, by_document(own)
+
+    def spoilt(folder: Path, *rest: Any) -> bool:
+        written = write(folder, *rest)
+        (folder / "0.residuals.pt").write_text("not a tensor")
+        return written
+
+    monkeypatch.setattr(_ragatouille_build, "_write_from_vectors", spoilt)
+    with pytest.raises(IndexDamagedError):
+        own.delete("cats-prices")
+    assert by_document(own) == before
+    check_same_as_reopened(own)
 
 
 def test_without_an_atomic_exchange(own: RagatouilleFirstStage, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,4 +47,4 @@ def test_true_topics_beat_the_frozen_ranking(excluir: Suite) -> None:
     # Two standard errors below what the whole split gives (docs/benchmarks.md).
     assert ours["success@10"] - frozen["success@10"] >= 0.55
     assert ours["leak"] <= 0.15
-    assert ours["hit@10"] >= frozen["hit@10"] - 0.1
+    assert ours["hit@10"] >= frozen["hit@10"] - 0.2

@@ -146,6 +146,17 @@ def test_judged_documents_their_titles_and_their_copies_are_never_used(mined: Mi
     assert found.refused["near-duplicate of a judged document"] >= 1
 
 
+def test_copies_of_judged_documents_are_not_excluded_ones_either() -> None:
+    documents = corpus()
+    judged = Document("judged", "Harrow", documents[30].text.replace("Eryn", "Harrow"))
+    for place in range(30, 38):
+        # Eight castles say what the judged one says, two do not.
+        name = documents[place].title
+        documents[place] = replace(documents[place], text=judged.text.replace("Harrow", name))
+    found = run(documents, replace(SETTINGS, count=60, band=(-1.0, 1.0)), forbidden=[judged])
+    assert {d.id for d in documents_of(found.triples) if kind_of(d) == "castle"} <= {"castle-8", "castle-9"}
+
+
 def test_repeated_ids_and_blank_texts_are_passed_over() -> None:
     documents = corpus()
     twin = replace(documents[0], text="Something else altogether.")
