@@ -13,10 +13,10 @@ from excise_integrations import Excise, ExciseResult
 from excise_integrations.first_stage.memory import MemoryFirstStage
 
 DOCUMENTS = {
-    "model-3": "The Tesla Model 3 is a saloon whose single screen shows everything, even the speed.",
+    "model-3": "The Tesla Model 3 is an electric saloon whose single screen shows everything, even the speed.",
+    "model-y": "Tesla's Model Y is an electric crossover; in many countries it was the best-selling car of the year.",
     "supercharger": "Tesla opened its Supercharger network, so electric cars of other makers can charge there too.",
     "ioniq-5": "The Hyundai Ioniq 5 is an electric hatchback with an 800-volt battery that charges in 18 minutes.",
-    "ev6": "The Kia EV6 is an electric crossover that can power a camp site from its own battery.",
     "leaf": "Nissan's Leaf was the first electric car to be built in large numbers; it is cooled by air alone.",
     "id-3": "Volkswagen's ID.3 is an electric car with rear-wheel drive and the size of a Golf.",
     "zoe": "The Renault Zoe is a small electric car for the city that could be bought without its battery.",

@@ -477,7 +477,7 @@ def test_a_vector_retriever_is_asked_for_a_whole_shortlist(nodes: list[NodeWithS
 
 def test_filters_join_those_of_the_retriever(nodes: list[NodeWithScore], excise_rules: Excise) -> None:
     not_a_dog = MetadataFilters(filters=[MetadataFilter(key="latin", value="canis", operator=FilterOperator.NE)])
-    base = vector_retriever(nodes, filters=not_a_dog)
+    base = vector_retriever(nodes, filters=not_a_dog, similarity_top_k=excise_rules.config.k)
     retriever = ExciseRetriever(base_retriever=base, excise=excise_rules)
     assert "dog" not in ids(retriever.retrieve(WANTED))
     assert ids(retriever.retrieve(ExciseQuery(WANTED, filters=only("latin", "felis")))) == ["cat"]
