@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from excise_integrations.encode.minilm import MODEL_SHA256
-from excise_integrations.weights import save_adapter
+from excise_integrations.weights import Adapter, save_adapter
 
 _HIDDEN, _RANK = 384, 2
 _MODULE = "encoder.layer.{layer}.attention.self.query"
@@ -80,3 +80,17 @@ def save_detector(
         threshold=threshold,
     )
     return folder
+
+
+def save_toy(folder: Path, *, value: float = 1.0, **settings: Any) -> Adapter:
+    """Write an adapter of no backbone's; any argument of :func:`save_adapter` may be replaced."""
+    arguments: dict[str, Any] = {
+        "task": "exclusion",
+        "backbone": "toy",
+        "backbone_sha256": "a" * 64,
+        "tensors": {"adapter_model.safetensors": {"weight": torch.full((4, 8), value)}},
+        "adapter_config": {"peft_type": "LORA", "r": 2},
+        "card": "# A toy\n",
+        "rank": 2,
+    }
+    return save_adapter(folder, **{**arguments, **settings})

@@ -29,7 +29,7 @@ class BlockArena:
     def __init__(self, max_bytes: int) -> None:
         self._limit = max_bytes // BLOCK_BYTES
         self._chunks: list[Tensor] = []
-        self._free = array("I")
+        self._free = array("q")
         self._touched = 0
 
     @staticmethod
@@ -89,10 +89,18 @@ class BlockArena:
         Returns:
             Per item its blocks as uint8, (blocks · BLOCK_BYTES,).
         """
-        numbers = _numbers(array("I", [number for item in items for number in item]))
-        rows = torch.empty((len(numbers), BLOCK_BYTES), dtype=torch.uint8)
-        for index, where in self._parts(numbers):
-            rows[where] = self._chunks[index][numbers[where] - index * _CHUNK_BLOCKS]
+        joined = array("q")
+        for item in items:
+            joined.extend(item)
+        numbers = _numbers(joined)
+        found = self._parts(numbers)
+        if len(found) == 1:
+            index = found[0][0]
+            rows = self._chunks[index].index_select(0, numbers - index * _CHUNK_BLOCKS)
+        else:
+            rows = torch.empty((len(numbers), BLOCK_BYTES), dtype=torch.uint8)
+            for index, where in found:
+                rows[where] = self._chunks[index].index_select(0, numbers[where] - index * _CHUNK_BLOCKS)
         parts: list[Tensor] = []
         start = 0
         for item in items:
@@ -107,11 +115,13 @@ class BlockArena:
     def clear(self) -> None:
         """Give all memory back to the system."""
         self._chunks.clear()
-        self._free = array("I")
+        self._free = array("q")
         self._touched = 0
 
     def _parts(self, numbers: Tensor) -> list[tuple[int, Tensor]]:
         """Return, per chunk that holds any of the numbered blocks, which of them it holds."""
+        if len(self._chunks) == 1:
+            return [(0, torch.arange(len(numbers)))]
         owner = numbers // _CHUNK_BLOCKS
         return [(index, (owner == index).nonzero().flatten()) for index in sorted(set(owner.tolist()))]
 
@@ -128,4 +138,5 @@ def _memory(blocks: int) -> Tensor:
 
 
 def _numbers(item: array[int]) -> Tensor:
-    return torch.tensor(item.tolist(), dtype=torch.long)
+    # A copy: the array may grow again, and its memory move.
+    return torch.frombuffer(item, dtype=torch.long).clone() if item else torch.empty(0, dtype=torch.long)

@@ -121,6 +121,15 @@ def test_documents_that_say_the_same_are_no_pair() -> None:
     assert found.refused["too few confusable neighbours"] >= 10
 
 
+def test_a_wanted_document_does_not_name_the_excluded_topic() -> None:
+    documents = corpus()
+    for place in range(1, 10):
+        documents[place] = replace(documents[place], text=documents[place].text + " It is no match for the ambra.")
+    found = run(documents, replace(SETTINGS, count=60))
+    assert "river" in {kind_of(t.group.wanted) for t in found.triples}
+    assert "river-0" not in {d.id for t in found.triples for d in t.group.excluded}
+
+
 def test_the_first_stage_must_reach_every_document() -> None:
     near = run(settings=replace(SETTINGS, count=60, round_trip=10))
     assert near.refused.keys() & {
