@@ -5,23 +5,30 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from . import _scoring
+from ._assembly import at_threshold, override, resolve_detector, resolve_exclusion
 from ._ranking import active_result, failed_result, silent_result
 from .config import ExciseConfig
 from .detect.base import Detector
 from .detect.spans import caller_detection
 from .encode.backbone import Backbone, DType
 from .encode.cache import CacheStats, VectorCache
+from .encode.disk import DiskCache
+from .encode.storage import Storage
 from .errors import DetectorError, ExciseError, FirstStageError, InvalidInputError
 from .first_stage.base import AsyncFirstStage, FirstStage
 from .types import Candidate, Detection, ExciseResult
-from .weights import find_adapter, load_adapter
+
+if TYPE_CHECKING:
+    from .audit.log import AuditLog
+    from .audit.report import Report
 
 __all__ = ["Excise"]
 
@@ -40,7 +47,12 @@ class Excise:
         detector: says which topics a query excludes.
         exclusion: the backbone with its exclusion adapter merged in; None demotes on frozen vectors.
         config: the settings.
-        cache_bytes: budget of the cache of re-embedded documents, in bytes; 0 keeps none.
+        cache_bytes: budget of the cache of re-embedded documents in memory, in bytes; 0 keeps none.
+        cache_dir: folder of a second layer on disk that outlives the process and that ``excise warm``
+            fills ahead; None keeps none.
+        cache_storage: the form that the cache keeps vectors in: ``"encoded"`` (as they are),
+            ``"float16"``, ``"bfloat16"`` or ``"int8"``.
+        log: receives one line per re-ranked query; None logs nothing.
     """
 
     def __init__(
@@ -51,14 +63,19 @@ class Excise:
         exclusion: Backbone | None = None,
         config: ExciseConfig | None = None,
         cache_bytes: int = DEFAULT_CACHE_BYTES,
+        cache_dir: str | Path | None = None,
+        cache_storage: Storage = "encoded",
+        log: AuditLog | None = None,
     ) -> None:
         if not isinstance(detector, Detector):
             raise InvalidInputError(f"detector={detector!r} has no method detect(queries).")
         self.backbone = backbone
         self.exclusion = exclusion
         self.config = config or ExciseConfig()
-        self.detector = detector if self.config.threshold is None else _at_threshold(detector, self.config.threshold)
-        self.cache = VectorCache(cache_bytes)
+        self.detector = detector if self.config.threshold is None else at_threshold(detector, self.config.threshold)
+        disk = None if cache_dir is None else DiskCache(cache_dir)
+        self.cache = VectorCache(cache_bytes, storage=cache_storage, disk=disk)
+        self.log = log
         self._recipe: dict[str, Any] | None = None
 
     @classmethod
@@ -76,6 +93,9 @@ class Excise:
         revision: str | None = None,
         offline: bool | None = None,
         cache_bytes: int = DEFAULT_CACHE_BYTES,
+        cache_dir: str | Path | None = None,
+        cache_storage: Storage = "encoded",
+        log: AuditLog | None = None,
         **settings: Any,
     ) -> Excise:
         """Load a backbone with its detector and, where there is one, its exclusion adapter.
@@ -92,7 +112,7 @@ class Excise:
             path: a folder with the weights of ``"minilm"``.
             revision: hub revision.
             offline: forbid the hub; None forbids it for ``"minilm"`` and existing folders only.
-            cache_bytes: budget of the cache, see :class:`Excise`.
+            cache_bytes, cache_dir, cache_storage, log: see :class:`Excise`.
             **settings: fields of :class:`ExciseConfig`.
 
         Returns:
@@ -106,20 +126,23 @@ class Excise:
             if threads < 1:
                 raise InvalidInputError(f"threads={threads} must be at least 1.")
             torch.set_num_threads(threads)
-        resolved = _settings(config or ExciseConfig(), settings)
+        resolved = override(config or ExciseConfig(), settings)
         backbone = Backbone.from_pretrained(
             name_or_path, path=path, revision=revision, device=device, dtype=dtype, offline=offline
         )
         excise = cls(
             backbone,
-            detector=_resolve_detector(detector, device=device, path=path, offline=offline, config=resolved),
-            exclusion=_resolve_exclusion(backbone, adapter),
+            detector=resolve_detector(detector, device=device, path=path, offline=offline, config=resolved),
+            exclusion=resolve_exclusion(backbone, adapter),
             config=resolved,
             cache_bytes=cache_bytes,
+            cache_dir=cache_dir,
+            cache_storage=cache_storage,
+            log=log,
         )
         excise._recipe = {
             "name_or_path": str(name_or_path), "detector": detector, "adapter": adapter, "device": device,
-            "dtype": dtype, "path": path, "revision": revision, "offline": offline, "cache_bytes": cache_bytes,
+            "dtype": dtype, "path": path, "revision": revision, "offline": offline,
         }  # fmt: skip
         return excise
 
@@ -129,9 +152,9 @@ class Excise:
         """Return an ``Excise`` with other settings that shares every heavy part, cache included."""
         twin = Excise.__new__(Excise)
         twin.__dict__.update(self.__dict__)
-        twin.config = _settings(self.config, settings)
+        twin.config = override(self.config, settings)
         if twin.config.threshold != self.config.threshold:
-            twin.detector = _at_threshold(self.detector, twin.config.threshold)
+            twin.detector = at_threshold(self.detector, twin.config.threshold)
         return twin
 
     def __copy__(self) -> Excise:
@@ -142,9 +165,15 @@ class Excise:
         return self.with_config()
 
     def __reduce__(self) -> tuple[Any, ...]:
+        disk = self.cache.disk
+        shared = {
+            "config": self.config, "cache_bytes": self.cache.max_bytes, "cache_storage": self.cache.storage,
+            "cache_dir": None if disk is None else str(disk.folder), "log": self.log,
+        }  # fmt: skip
         if self._recipe is not None:
-            return (_rebuild, (self._recipe, self.config))
-        return (_assemble, (self.backbone, self.detector, self.exclusion, self.config, self.cache.max_bytes))
+            return (_rebuild, ({**self._recipe, **shared},))
+        parts = {"backbone": self.backbone, "detector": self.detector, "exclusion": self.exclusion}
+        return (_assemble, ({**parts, **shared},))
 
     # --- facts ------------------------------------------------------------------------------
 
@@ -229,13 +258,29 @@ class Excise:
         candidates = _scoring.check_candidates(candidates)
         _scoring.check_k(k)
         clock = time.perf_counter()
-        timings: dict[str, float] = {}
         # What the caller gave is checked out here: on_error="frozen" is for parts that fail, not for wrong input.
         found: Detection | None = detection
         if exclude is not None:
             found = caller_detection(query, exclude)
         elif detection is not None:
             _scoring.check_detection(detection)
+        result = self._rerank(query, candidates, found, first_stage, k, clock)
+        result = replace(result, origin=self)
+        if self.log is not None:
+            # Outside on_error: a log that cannot be written has a policy of its own.
+            self.log.write(result)
+        return result
+
+    def _rerank(
+        self,
+        query: str,
+        candidates: Sequence[Candidate],
+        found: Detection | None,
+        first_stage: FirstStage | None,
+        k: int | None,
+        clock: float,
+    ) -> ExciseResult:
+        timings: dict[str, float] = {}
         try:
             if found is None:
                 found = self.detect(query)
@@ -296,6 +341,19 @@ class Excise:
             self.rerank(query, candidates[i], k=k, exclude=topics[i], detection=found.get(i), first_stage=first_stage)
             for i, query in enumerate(queries)
         ]
+
+    def explain(self, result: ExciseResult) -> Report:
+        """Return the audit report of a result, with the words that matched each excluded topic marked.
+
+        Args:
+            result: what :meth:`rerank` or :meth:`search` returned.
+
+        Raises:
+            InvalidInputError: another ``Excise``, with other settings, made the result.
+        """
+        from .audit.report import Report
+
+        return Report(result, self.encoder, config=self.config)
 
     async def arerank(
         self,
@@ -377,54 +435,9 @@ class Excise:
         return max(self.config.k, k + (spare if self.config.removed == "drop" else 0))
 
 
-def _settings(config: ExciseConfig, settings: Mapping[str, Any]) -> ExciseConfig:
-    if not settings:
-        return config
-    try:
-        return ExciseConfig(**{**config.model_dump(), **settings})
-    except ValueError as error:
-        raise InvalidInputError(f"The settings {dict(settings)!r} cannot be used: {error}") from error
+def _rebuild(recipe: dict[str, Any]) -> Excise:
+    return Excise.from_pretrained(**recipe)
 
 
-def _at_threshold(detector: Detector, threshold: float | None) -> Detector:
-    """The detector with another fire threshold; one that has none stays as it is."""
-    change: Callable[[float | None], Detector] | None = getattr(detector, "with_threshold", None)
-    return detector if change is None else change(threshold)
-
-
-def _resolve_detector(
-    detector: Detector | str | Path,
-    *,
-    device: str | None,
-    path: str | Path | None,
-    offline: bool | None,
-    config: ExciseConfig,
-) -> Detector:
-    from .detect import resolve
-
-    if isinstance(detector, (str, Path)):
-        return resolve(detector, device=device, path=path, offline=offline, threshold=config.threshold)
-    return detector
-
-
-def _resolve_exclusion(backbone: Backbone, adapter: str | Path) -> Backbone | None:
-    if str(adapter) == "none":
-        return None
-    if str(adapter) == "auto":
-        folder = find_adapter(backbone.name, "exclusion")
-        if folder is None:
-            return None
-        found = load_adapter(folder, "exclusion")
-        # A minilm with another projection is another backbone: then no bundled adapter fits it.
-        return backbone.with_adapter(found) if found.manifest.backbone_sha256 == backbone.weights_hash else None
-    return backbone.with_adapter(load_adapter(adapter, "exclusion"))
-
-
-def _rebuild(recipe: dict[str, Any], config: ExciseConfig) -> Excise:
-    return Excise.from_pretrained(**recipe, config=config)
-
-
-def _assemble(
-    backbone: Backbone, detector: Detector, exclusion: Backbone | None, config: ExciseConfig, cache_bytes: int
-) -> Excise:
-    return Excise(backbone, detector=detector, exclusion=exclusion, config=config, cache_bytes=cache_bytes)
+def _assemble(parts: dict[str, Any]) -> Excise:
+    return Excise(**parts)

@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from .audit.report import Report
+    from .pipeline import Excise
 
 __all__ = ["Action", "Candidate", "Detection", "ExciseResult", "Span", "Verdict"]
 
@@ -128,6 +132,7 @@ class ExciseResult:
         timings: seconds per stage (``detect``, and when it fired ``encode`` and ``compare``).
         error: what failed, when ``on_error="frozen"`` returned the frozen ranking.
         shadow: True when the frozen ranking was returned although the verdicts say otherwise.
+        origin: the pipeline that made it, for :meth:`report`; not part of its value, nor of a pickle.
     """
 
     query: str
@@ -142,6 +147,10 @@ class ExciseResult:
     timings: Mapping[str, float] = field(default_factory=dict)
     error: str | None = None
     shadow: bool = False
+    origin: Excise | None = field(default=None, repr=False, compare=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "origin": None}
 
     def score(self, candidate: Candidate) -> float | None:
         """Return the final score of a candidate of this result."""
@@ -184,8 +193,15 @@ class ExciseResult:
             out["error"] = self.error
         return out
 
-    def report(self) -> Any:
-        """Return the audit report of this result (see :class:`excise_integrations.audit.Report`)."""
+    def report(self) -> Report:
+        """Return the audit report of this result.
+
+        It marks which words of a document matched an excluded topic as long as the pipeline that made
+        the result is at hand; a result that was pickled has left it behind
+        (see :meth:`Excise.explain`).
+        """
+        if self.origin is not None:
+            return self.origin.explain(self)
         from .audit.report import Report
 
         return Report(self)

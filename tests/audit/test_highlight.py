@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 
 import pytest
 
@@ -118,7 +119,8 @@ def test_a_silent_query_costs_no_encoding(excise_rules: Excise, animals: list[Ca
 
 
 def test_without_an_encoder_nothing_is_marked(excise_rules: Excise, animals: list[Candidate]) -> None:
-    data = excise_rules.rerank(QUERY, animals).report().to_dict()
+    result = pickle.loads(pickle.dumps(excise_rules.rerank(QUERY, animals)))
+    data = result.report().to_dict()
     assert not data["highlighted"]
     assert data["backbone"] is None
     assert all(c["highlight"] is None for c in data["candidates"])
