@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Literal, cast
 
 from langchain_core.callbacks import AsyncCallbackManager, CallbackManager
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from ._telemetry import event_data
 from .errors import InvalidInputError
 from .pipeline import Excise
 from .types import ExciseResult
@@ -75,27 +75,11 @@ def _readable(error: ValidationError) -> InvalidInputError:
     return InvalidInputError(f"{error.title} cannot be used like this. " + "; ".join(lines))
 
 
-def _event(result: ExciseResult) -> Mapping[str, Any]:
-    detection = result.detection
-    return {
-        "query": result.query,
-        "fired": detection.fired,
-        "confidence": detection.confidence,
-        "spans": [
-            {"text": s.text, "start": s.start, "end": s.end, "confidence": s.confidence} for s in detection.spans
-        ],
-        "wanted": detection.wanted,
-        "source": detection.source,
-        "warnings": list(result.warnings),
-        "error": result.error,
-    }
-
-
 def dispatch(manager: CallbackManager, result: ExciseResult) -> None:
-    """Send the detection to the handlers, as an event of the surrounding run."""
-    manager.on_custom_event(EVENT, _event(result), run_id=manager.parent_run_id)
+    """Send what was detected, done and how long it took to the handlers, as an event of the surrounding run."""
+    manager.on_custom_event(EVENT, event_data(result), run_id=manager.parent_run_id)
 
 
 async def adispatch(manager: AsyncCallbackManager, result: ExciseResult) -> None:
     """Do what :func:`dispatch` does without blocking the event loop."""
-    await manager.on_custom_event(EVENT, _event(result), run_id=manager.parent_run_id)
+    await manager.on_custom_event(EVENT, event_data(result), run_id=manager.parent_run_id)

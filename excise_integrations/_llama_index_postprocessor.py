@@ -16,6 +16,7 @@ from llama_index.core.instrumentation.events.rerank import ReRankEndEvent, ReRan
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import NodeWithScore, QueryBundle
 
+from ._llama_index_events import announced
 from ._llama_index_nodes import candidates_of, check_nodes, fired, matching, nodes_of
 from ._llama_index_query import checked_topics, read_query
 from .config import ExciseConfig
@@ -27,11 +28,11 @@ __all__ = ["ExcisePostprocessor"]
 dispatcher = get_dispatcher(__name__)
 logger = logging.getLogger("excise_integrations")
 _LOADING = threading.Lock()
-_LOAD = frozenset(
-    name
+_LOAD = {
+    name: parameter
     for name, parameter in inspect.signature(Excise.from_pretrained).parameters.items()
     if parameter.kind is parameter.KEYWORD_ONLY and name != "config"
-)
+}
 
 
 class ExcisePostprocessor(BaseNodePostprocessor):
@@ -152,7 +153,7 @@ class ExcisePostprocessor(BaseNodePostprocessor):
             logger.warning("These nodes were re-ranked by Excise before; a second pass removes more than needed.")
         topics = self.exclude if request.exclude is None else request.exclude
         result = self.excise.rerank(request.text, candidates_of(shortlist), k=self.top_n, exclude=topics)
-        return nodes_of(result, {n.node.node_id: n.node for n in shortlist})
+        return nodes_of(announced(result), {n.node.node_id: n.node for n in shortlist})
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (_restore, (type(self), self.to_dict(), self._excise if self.model is None else None))
@@ -187,7 +188,17 @@ def _named(excise: Excise) -> tuple[str | None, dict[str, Any]]:
     """Return the names that a pipeline can be loaded from again; (None, {}) when there are none."""
     recipe = dict(excise._recipe or {})
     model = recipe.pop("name_or_path", None)
+    if model is None or excise.log is not None:
+        # A log cannot be named, and a pipeline loaded without it would leave no trace of what it did.
+        return None, {}
+    cache = excise.cache
+    kept = {
+        "cache_dir": cache.disk and cache.disk.folder,
+        "cache_bytes": cache.max_bytes,
+        "cache_storage": cache.storage,
+    }
+    recipe |= {name: value for name, value in kept.items() if value != _LOAD[name].default}
     try:
-        return (None, {}) if model is None else (str(model), _plain(recipe))
+        return str(model), _plain(recipe)
     except InvalidInputError:
         return None, {}

@@ -22,6 +22,7 @@ from llama_index.core.schema import (
 )
 from llama_index.core.settings import Settings
 
+from ._llama_index_events import announced
 from ._llama_index_nodes import check_base_nodes, grouping, nodes_of
 from ._llama_index_query import checked_topics, equalities, read_query
 from ._llama_index_stage import RetrieverStage, add_nodes, changeable
@@ -263,11 +264,11 @@ class ExciseRetriever(BaseRetriever):
 
     def _search(self, bundle: QueryBundle) -> tuple[ExciseResult, Mapping[str, BaseNode]]:
         text, stage, nodes, keywords = self._asked(bundle)
-        return self.excise.search(text, stage, **keywords), nodes
+        return announced(self.excise.search(text, stage, **keywords)), nodes
 
     async def _asearch(self, bundle: QueryBundle) -> tuple[ExciseResult, Mapping[str, BaseNode]]:
         text, stage, nodes, keywords = self._asked(bundle)
-        return await self.excise.asearch(text, stage, **keywords), nodes
+        return announced(await self.excise.asearch(text, stage, **keywords)), nodes
 
     def _asked(self, bundle: QueryBundle) -> tuple[str, FirstStage, Mapping[str, BaseNode], dict[str, Any]]:
         request = read_query(bundle)

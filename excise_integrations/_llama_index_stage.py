@@ -125,13 +125,13 @@ def add_nodes(stage: Any, nodes: Sequence[BaseNode]) -> tuple[list[str], bool]:
         Their ids there, and whether it returns candidates under the nodes' own ids.
     """
     check_base_nodes(nodes)
-    # RAGatouille says "metadata", and makes its own passages: their text comes back, so it is the bare text.
+    # A RAGatouille index makes its own passages: their text comes back, so it is the bare text.
     # Elsewhere the nodes come back, and what is searched is what an embedding model sees.
-    keeps = "metadatas" in inspect.signature(stage.add).parameters
+    keeps = "split_documents" not in inspect.signature(stage.add).parameters
     mode = MetadataMode.EMBED if keeps else MetadataMode.NONE
     ids: list[str] = stage.add(
         [node.get_content(metadata_mode=mode) for node in nodes],
         ids=[node.node_id for node in nodes],
-        **{"metadatas" if keeps else "metadata": [{**grouping(node), **node.metadata} for node in nodes]},
+        metadatas=[{**grouping(node), **node.metadata} for node in nodes],
     )
     return ids, keeps

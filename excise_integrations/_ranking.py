@@ -111,6 +111,7 @@ def active_result(
             span=span,
             cut=outcome.cuts[topic] if outcome.cuts else None,
             penalty=outcome.penalties[i],
+            opening=None if scored.opening is None else float(scored.opening[i, topic]),
         )
     shadow = config.mode == "shadow"
     shown = list(candidates) if shadow else [candidates[i] for i in [*order, *tail]]
@@ -157,20 +158,24 @@ def _warnings(
 def _shared(scored: Scored, groups: list[list[int]]) -> Scored:
     """Give every passage its document's evidence, which is its best passage's."""
     evidence, columns = scored.evidence.clone(), scored.columns.clone()
+    opening = None if scored.opening is None else scored.opening.clone()
     for members in groups:
         evidence[members] = scored.evidence[members].amax(dim=0)
         columns[members] = scored.columns[members].amax(dim=0)
-    return replace(scored, evidence=evidence, columns=columns)
+        if opening is not None and scored.opening is not None:
+            opening[members] = scored.opening[members].amax(dim=0)
+    return replace(scored, evidence=evidence, columns=columns, opening=opening)
 
 
 def _demote(scored: Scored, groups: list[list[int]] | None, excise: Excise) -> Outcome:
     if groups is None:
-        return demote(scored.scores, scored.columns, excise.config, wanted=scored.wanted)
+        return demote(scored.scores, scored.columns, excise.config, wanted=scored.wanted, opening=scored.opening)
     # A document's score is its best passage's, like its evidence; its passages share the verdict.
     scores = torch.stack([scored.scores[g].max() for g in groups])
     columns = torch.stack([scored.columns[g[0]] for g in groups])
     wanted = None if scored.wanted is None else torch.stack([scored.wanted[g].max() for g in groups])
-    outcome = demote(scores, columns, excise.config, wanted=wanted)
+    opening = None if scored.opening is None else torch.stack([scored.opening[g[0]] for g in groups])
+    outcome = demote(scores, columns, excise.config, wanted=wanted, opening=opening)
     return _spread(outcome, groups, scored.scores)
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from .encode.maxsim import TokenVectors, maxsim
 from .errors import DetectorError, FirstStageError, InvalidInputError
-from .evidence import count_words, evidence_of, pooled, topic_mask, wanted_mask
+from .evidence import count_words, evidence_of, opening_evidence, pooled, topic_mask, wanted_mask
 from .first_stage.base import FirstStage, VectorFirstStage
 from .types import Candidate, Detection, Span
 
@@ -45,6 +45,7 @@ class Scored:
             of them are content words.
         evidence: (n, topics).
         columns: (n, columns) evidence as the rule takes it: pooled for "paper".
+        opening: (n, topics) evidence in the documents' openings; None where the rule does not ask.
         warnings: for the reader of an audit.
     """
 
@@ -52,6 +53,7 @@ class Scored:
     wanted: Tensor | None
     evidence: Tensor
     columns: Tensor
+    opening: Tensor | None
     warnings: tuple[str, ...]
 
 
@@ -217,15 +219,22 @@ def score(
         scores = scores / (wanted if scope == "wanted" else full).shape[0]
     evidence = evidence_of(masked, documents)
     columns = evidence_of(pooled(masked), documents) if excise.config.demotion == "paper" else evidence
+    reads_openings = config.demotion == "per_topic" and config.opening_tokens > 0
+    opening = opening_evidence(masked, documents, config.opening_tokens) if reads_openings else None
     timings["compare"] = time.perf_counter() - clock
     rich = count_words(query_vectors, keep, special=special) >= config.dominance_words
-    return Scored(scores, wanted_scores / wanted.shape[0] if rich else None, evidence, columns, tuple(warnings))
+    lead = wanted_scores / wanted.shape[0] if rich else None
+    return Scored(scores, lead, evidence, columns, opening, tuple(warnings))
 
 
 def _documents(excise: Excise, candidates: Sequence[Candidate], first_stage: FirstStage | None) -> list[TokenVectors]:
     encoder = excise.encoder
     if isinstance(first_stage, VectorFirstStage) and first_stage.vector_space == encoder.label:
-        vectors = first_stage.vectors([c.id for c in candidates])
+        try:
+            vectors = first_stage.vectors([c.id for c in candidates])
+        except InvalidInputError:
+            # A document has left the index since it was searched; the others are judged all the same.
+            return excise.cache.encode([c.text for c in candidates], encoder, fingerprint=first_stage.fingerprint)
         if len(vectors) != len(candidates):
             raise FirstStageError(
                 f"{type(first_stage).__name__}.vectors returned {len(vectors)} documents for {len(candidates)} ids."

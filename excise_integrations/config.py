@@ -19,7 +19,7 @@ class ExciseConfig(BaseModel):
     ``config.model_copy(update={...})`` or pass keyword arguments to :class:`~excise_integrations.Excise`.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     k: int = Field(100, ge=1, description="Shortlist size asked of a first stage.")
     threshold: float | None = Field(
@@ -50,6 +50,25 @@ class ExciseConfig(BaseModel):
     )
     topic_fraction: float = Field(
         0.89, ge=0.0, le=1.0, description="'per_topic': removable at or above this share of the topic's max evidence."
+    )
+    opening_tokens: int = Field(
+        16,
+        ge=0,
+        description="'per_topic': tokens at the start of a document whose evidence counts besides: what it is about is "
+        "said there, what it mentions need not be. 0 switches this off.",
+    )
+    opening_weight: float = Field(
+        0.5,
+        ge=0.0,
+        le=1.0,
+        description="'per_topic': weight of the opening's share of the most that any opening has, beside the whole "
+        "document's share; `topic_fraction` is asked of their weighted mean.",
+    )
+    opening_gate: float = Field(
+        0.75,
+        ge=0.0,
+        description="'per_topic': openings count when the best of them has at least this share of the topic's max "
+        "evidence, that is, when some document of the shortlist opens with the topic.",
     )
     total_cap: int = Field(9, ge=0, description="'per_topic': at most this many removals over all topics.")
     dominance: float | None = Field(

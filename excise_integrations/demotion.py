@@ -72,7 +72,14 @@ def soft_penalty(evidence: Tensor, cut: float, config: ExciseConfig) -> Tensor:
     return config.penalty_scale * torch.where(excess > _ROUNDING, excess, torch.zeros_like(excess))
 
 
-def demote(scores: Tensor, evidence: Tensor, config: ExciseConfig, *, wanted: Tensor | None = None) -> Outcome:
+def demote(
+    scores: Tensor,
+    evidence: Tensor,
+    config: ExciseConfig,
+    *,
+    wanted: Tensor | None = None,
+    opening: Tensor | None = None,
+) -> Outcome:
     """Apply the demotion rule to a shortlist.
 
     With ``config.demotion == "paper"`` this is Algorithm 1 from line 7 on, for the one column of
@@ -90,6 +97,8 @@ def demote(scores: Tensor, evidence: Tensor, config: ExciseConfig, *, wanted: Te
         wanted: (n,) mean MaxSim of the query's tokens outside the excluded topics, or None. With "per_topic"
             it tells a document about the excluded topic from one about the wanted that mentions it: the
             further a candidate is ahead on the wanted words, the more evidence its removal takes.
+        opening: (n, topics) evidence in the candidates' openings, or None. With "per_topic" a candidate that
+            names the topic further on, but does not open with it as others do, is removed less easily.
 
     Returns:
         The outcome. Ties keep the frozen order.
@@ -104,8 +113,10 @@ def demote(scores: Tensor, evidence: Tensor, config: ExciseConfig, *, wanted: Te
         raise InvalidInputError(
             f"demotion='paper' has one evidence over all excluded tokens, {evidence.shape[1]} columns were given."
         )
-    for name, value in (("scores", scores), ("evidence", evidence)):
-        if not torch.isfinite(value).all():
+    if opening is not None and opening.shape != evidence.shape:
+        raise InvalidInputError(f"opening has shape {tuple(opening.shape)}; {tuple(evidence.shape)} is needed.")
+    for name, value in (("scores", scores), ("evidence", evidence), ("opening", opening)):
+        if value is not None and not torch.isfinite(value).all():
             raise InvalidInputError(f"{name} holds a value that is not finite; the candidates cannot be ranked.")
     scores = scores.double()
     evidence = evidence.double()
@@ -128,7 +139,8 @@ def demote(scores: Tensor, evidence: Tensor, config: ExciseConfig, *, wanted: Te
     quiet = [all(float(evidence[i, t]) <= cuts[t] for t in active) for i in range(n)]
     protected = _protected(scores, final, set(strongest.values()), quiet, config)
     shares = _shares(n, wanted, quiet, config)
-    chosen = _removable(evidence, final, cuts, strongest, active, config, shares)
+    about = evidence if config.demotion == "paper" else _about(evidence, opening, config)
+    chosen = _removable(evidence, about, final, cuts, strongest, active, config, shares)
     removed = {i: by for i, by in chosen.items() if i != protected}
 
     margins = evidence - torch.tensor(cuts, dtype=evidence.dtype)
@@ -209,8 +221,23 @@ def _shares(n: int, wanted: Tensor | None, quiet: Sequence[bool], config: Excise
     return shares
 
 
+def _about(evidence: Tensor, opening: Tensor | None, config: ExciseConfig) -> Tensor:
+    """How much of each topic's strongest evidence a candidate has, the opening's share weighed in, on its scale."""
+    if opening is None or not config.opening_tokens:
+        return evidence
+    about = evidence.clone()
+    opening = opening.to(evidence)
+    for t in range(evidence.shape[1]):
+        top, first = float(evidence[:, t].max()), float(opening[:, t].max())
+        if first > 0 and first >= config.opening_gate * top:
+            share = opening[:, t] / first
+            about[:, t] = (1 - config.opening_weight) * evidence[:, t] + config.opening_weight * share * top
+    return about
+
+
 def _removable(
     evidence: Tensor,
+    about: Tensor,
     final: Tensor,
     cuts: Sequence[float],
     strongest: dict[int, int],
@@ -233,7 +260,7 @@ def _removable(
         if small:
             allowed = [strongest[t]]
         else:
-            allowed = [i for i in ranking if float(column[i]) >= shares[i] * top]
+            allowed = [i for i in ranking if float(about[i, t]) >= shares[i] * top]
             if by_rank:
                 allowed = [i for i in allowed if float(column[i]) >= cuts[t]]
         picks.extend((float((final if by_rank else column)[i]), i, t) for i in allowed[: config.cap])

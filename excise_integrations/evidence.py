@@ -9,7 +9,16 @@ from torch import Tensor
 
 from .encode.maxsim import TokenVectors, best_matches, pack_windows, sum_per_document
 
-__all__ = ["STOP_WORDS", "content_mask", "count_words", "evidence_of", "pooled", "topic_mask", "wanted_mask"]
+__all__ = [
+    "STOP_WORDS",
+    "content_mask",
+    "count_words",
+    "evidence_of",
+    "opening_evidence",
+    "pooled",
+    "topic_mask",
+    "wanted_mask",
+]
 
 _STOP_WORDS = (
     "a about above after all also am an and any are as at be because been before being below between both but by "
@@ -80,6 +89,21 @@ def evidence_of(topics: Sequence[Tensor], documents: Sequence[TokenVectors]) -> 
         windows = part.mean(dim=1) if topic.shape[0] else matches.new_full((matches.shape[0],), -1.0)
         columns.append(sum_per_document(windows, owner, len(documents)))
     return torch.stack(columns, dim=1).clamp(-1.0, 1.0)
+
+
+def opening_evidence(topics: Sequence[Tensor], documents: Sequence[TokenVectors], tokens: int) -> Tensor:
+    """Evidence of each topic in the first tokens of each document, its start marker included.
+
+    Args:
+        topics, documents: as for :func:`evidence_of`.
+        tokens: how many, at least 1; never beyond the first window.
+
+    Returns:
+        (documents, topics) in [-1, 1], float32.
+    """
+    sizes = [min(tokens, d.windows[0]) for d in documents]
+    openings = [TokenVectors(d.vectors[:size], (size,)) for d, size in zip(documents, sizes, strict=True)]
+    return evidence_of(topics, openings)
 
 
 def pooled(topics: Sequence[Tensor]) -> list[Tensor]:

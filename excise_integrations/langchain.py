@@ -26,7 +26,6 @@ try:
 except ImportError as error:
     raise MissingExtraError("langchain-core", "langchain") from error
 
-import inspect
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -183,9 +182,7 @@ class ExciseRetriever(Settings, BaseRetriever):
         stage = self._changeable("add")
         taken: list[str] = getattr(stage, "document_ids", None) or getattr(stage, "ids", [])
         ids = candidate_ids(documents, taken)
-        # In RAGatouille's words it is "metadata", in LangChain's "metadatas".
-        word = "metadatas" if "metadatas" in inspect.signature(stage.add).parameters else "metadata"
-        stage.add([d.page_content for d in documents], ids=ids, **{word: [d.metadata for d in documents]})
+        stage.add([d.page_content for d in documents], ids=ids, metadatas=[d.metadata for d in documents])
         return ids
 
     def delete(self, ids: Sequence[str]) -> None:

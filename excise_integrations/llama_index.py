@@ -1,6 +1,7 @@
 """Excise for LlamaIndex: a retriever, a node postprocessor, and a query that names what it does not want.
 
-Every returned node carries its audit under the metadata key ``"excise"``, hidden from prompts and embeddings.
+Every returned node carries its audit under the metadata key ``"excise"``, hidden from prompts and embeddings; every
+query sends an :class:`ExciseDetectionEvent` to LlamaIndex's instrumentation.
 
 What a query excludes gets lost when something rewrites the query first. Three ways around:
 
@@ -24,8 +25,9 @@ except ModuleNotFoundError as error:
 
     raise MissingExtraError("llama-index-core", "llama-index") from error
 
+from ._llama_index_events import ExciseDetectionEvent
 from ._llama_index_postprocessor import ExcisePostprocessor
 from ._llama_index_query import ExciseQuery, excluding
 from ._llama_index_retriever import ExciseRetriever
 
-__all__ = ["ExcisePostprocessor", "ExciseQuery", "ExciseRetriever", "excluding"]
+__all__ = ["ExciseDetectionEvent", "ExcisePostprocessor", "ExciseQuery", "ExciseRetriever", "excluding"]

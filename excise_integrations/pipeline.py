@@ -15,6 +15,7 @@ import torch
 from . import _scoring
 from ._assembly import at_threshold, override, resolve_detector, resolve_exclusion
 from ._ranking import active_result, failed_result, silent_result
+from ._telemetry import traced
 from .config import ExciseConfig
 from .detect.base import Detector
 from .detect.spans import caller_detection
@@ -225,6 +226,7 @@ class Excise:
 
     # --- re-ranking -------------------------------------------------------------------------
 
+    @traced("excise.rerank")
     def rerank(
         self,
         query: str,
@@ -301,6 +303,7 @@ class Excise:
                 "With on_error='frozen' the frozen ranking is returned instead."
             ) from error
 
+    @traced("excise.rerank_batch")
     def rerank_batch(
         self,
         queries: Sequence[str],
@@ -372,6 +375,7 @@ class Excise:
 
     # --- searching --------------------------------------------------------------------------
 
+    @traced("excise.search")
     def search(
         self,
         query: str,
@@ -416,6 +420,17 @@ class Excise:
         """Do what :meth:`search` does without blocking the event loop."""
         if not isinstance(first_stage, AsyncFirstStage):
             return await asyncio.to_thread(self.search, query, first_stage, k=k, filter=filter, exclude=exclude)
+        return await self._asearch(query, first_stage, k, filter, exclude)
+
+    @traced("excise.search")
+    async def _asearch(
+        self,
+        query: str,
+        first_stage: AsyncFirstStage,
+        k: int | None,
+        filter: Mapping[str, Any] | None,
+        exclude: Sequence[str] | None,
+    ) -> ExciseResult:
         _scoring.check_query(query)
         _scoring.check_k(k)
         try:

@@ -99,6 +99,8 @@ class Verdict:
         span: index of the deciding span in the detection's spans; None when silent.
         cut: evidence above which the penalty starts, for the deciding span.
         penalty: what was subtracted from the score (≥ 0).
+        opening: evidence of the deciding topic in the first words of the document, in [-1, 1]; None when silent
+            or when the rule does not read it.
     """
 
     id: str
@@ -112,6 +114,7 @@ class Verdict:
     span: int | None = None
     cut: float | None = None
     penalty: float = 0.0
+    opening: float | None = None
 
 
 @dataclass(frozen=True)

@@ -241,6 +241,29 @@ def test_the_further_ahead_on_the_wanted_words_the_more_evidence_a_removal_takes
     assert demote(scores, evidence, steep, wanted=wanted).removed == (0,)
 
 
+def test_a_document_that_opens_with_the_topic_goes_before_one_that_mentions_it() -> None:
+    scores, evidence = torch.tensor([5.0, 4.0, 3.0, 2.0, 1.0]), torch.tensor([[0.9], [0.9], [0.1], [0.1], [0.1]])
+    opening = torch.tensor([[0.9], [0.3], [0.1], [0.1], [0.1]])
+    assert demote(scores, evidence, TOPICS).removed == (0, 1)
+    assert demote(scores, evidence, TOPICS, opening=opening).removed == (0,)
+    # Half of the weight on the opening: (1 + 1/3) / 2 is just enough for 0.66.
+    low = TOPICS.model_copy(update={"topic_fraction": 0.66})
+    assert demote(scores, evidence, low, opening=opening).removed == (0, 1)
+    off = TOPICS.model_copy(update={"opening_tokens": 0})
+    assert demote(scores, evidence, off, opening=opening).removed == (0, 1)
+    assert demote(scores, evidence, ExciseConfig(demotion="paper"), opening=opening).removed == (0,)
+
+
+def test_openings_count_only_where_some_document_opens_with_the_topic() -> None:
+    scores, evidence = torch.tensor([5.0, 4.0, 3.0, 2.0, 1.0]), torch.tensor([[0.9], [0.9], [0.1], [0.1], [0.1]])
+    opening = torch.tensor([[0.66], [0.3], [0.1], [0.1], [0.1]])
+    assert demote(scores, evidence, TOPICS, opening=opening).removed == (0, 1)
+    opening[0] = 0.69
+    assert demote(scores, evidence, TOPICS, opening=opening).removed == (0,)
+    with pytest.raises(InvalidInputError, match="opening has shape"):
+        demote(scores, evidence, TOPICS, opening=opening[:3])
+
+
 def test_per_topic_protects_a_candidate_below_the_cuts_where_there_is_one() -> None:
     scores, evidence = [5.0, 4.0, 3.0, 2.0, 1.0], [0.9, 0.89, 0.1, 0.1, 0.1]
     assert run(scores, evidence, config=TOPICS).protected == 2

@@ -6,7 +6,14 @@ import pytest
 import torch
 
 from excise_integrations.encode.maxsim import TokenVectors
-from excise_integrations.evidence import content_mask, evidence_of, pooled, topic_mask, wanted_mask
+from excise_integrations.evidence import (
+    content_mask,
+    evidence_of,
+    opening_evidence,
+    pooled,
+    topic_mask,
+    wanted_mask,
+)
 
 SPECIAL = frozenset({"[CLS]", "[SEP]", "[UNK]"})
 
@@ -111,3 +118,14 @@ def test_the_paper_s_topic_is_one_mean_over_all_tokens() -> None:
     (joined,) = pooled([torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 1.0], [0.0, 1.0]])])
     document = TokenVectors(torch.tensor([[1.0, 0.0]]), (1,))
     assert evidence_of([joined], [document]).item() == pytest.approx(1 / 3)
+
+
+def test_an_opening_is_the_first_tokens_of_the_first_window() -> None:
+    topic = torch.eye(4)[:1]
+    rows = torch.eye(4)[torch.tensor([1, 2, 0, 3])]
+    early, late = TokenVectors(rows[[2, 0, 1, 3]], (4,)), TokenVectors(rows, (4,))
+    second = TokenVectors(rows, (2, 2))
+    assert opening_evidence([topic], [early, late, second], 2).flatten().tolist() == [1.0, 0.0, 0.0]
+    # Three tokens reach the topic in one window, and never leave the first of two.
+    assert opening_evidence([topic], [early, late, second], 3).flatten().tolist() == [1.0, 1.0, 0.0]
+    assert evidence_of([topic], [early, late, second]).flatten().tolist() == [1.0, 1.0, 1.0]

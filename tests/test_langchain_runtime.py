@@ -105,8 +105,13 @@ def test_every_call_sends_the_detection(retriever: ExciseRetriever) -> None:
     asyncio.run(retriever.ainvoke(QUERY, {"callbacks": [events]}))
     assert [name for name, _ in events.seen] == ["excise_detection"] * 3
     fired, silent, again = (data for _, data in events.seen)
-    assert fired == again
+    assert {**fired, "timings": None} == {**again, "timings": None}
     assert json.loads(json.dumps(fired)) == fired
+    assert fired["removed"] == ["dog"]
+    assert "dog" not in fired["returned"]
+    assert set(fired["timings"]) == {"detect", "encode", "compare"}
+    assert all(seconds >= 0 for seconds in fired["timings"].values())
+    assert set(silent["timings"]) == {"detect"}
     assert (fired["query"], fired["fired"], fired["source"]) == (QUERY, True, "detector")
     assert [s["text"] for s in fired["spans"]] == ["dogs"]
     assert (silent["fired"], silent["spans"]) == (False, [])

@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -20,6 +20,8 @@ __all__ = [
     "DetectorName",
     "Device",
     "Json",
+    "Log",
+    "LogText",
     "Settings",
     "load_excise",
     "pairs",
@@ -44,6 +46,14 @@ Device = Annotated[str | None, typer.Option("--device", help="torch device; by d
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="NAME=VALUE", help="A setting of ExciseConfig, e.g. --set floor=0.4. Repeatable."),
+]
+Log = Annotated[
+    Path | None,
+    typer.Option("--log", metavar="FILE", help="Append a line to this audit log; read it with `excise log`."),
+]
+LogText = Annotated[
+    Literal["hash", "plain"],
+    typer.Option("--log-text", help="Whether the log holds hashes of the query and its topics, or their words."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 
@@ -80,12 +90,18 @@ def load_excise(
     demotion: str | None,
     device: str | None,
     settings: Sequence[str] | None,
+    log: Path | None = None,
+    log_text: Literal["hash", "plain"] = "hash",
 ) -> Excise:
     """Load the pipeline that the options describe."""
+    fields = pairs(settings, "--set")
+    if log is not None:
+        from ..audit.log import AuditLog
+
+        fields["log"] = AuditLog(log, text=log_text)
     quiet()
     from ..pipeline import Excise
 
-    fields = pairs(settings, "--set")
     if demotion is not None:
         fields["demotion"] = demotion
     return Excise.from_pretrained(backbone, detector=detector, adapter=adapter, device=device, **fields)

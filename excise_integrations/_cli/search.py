@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -49,12 +49,16 @@ def search(
     demotion: opt.Demotion = None,
     device: opt.Device = None,
     settings: opt.Settings = None,
+    log: opt.Log = None,
+    log_text: opt.LogText = "hash",
     as_json: opt.Json = False,
 ) -> None:
     """Search documents: the frozen ranking and Excise's side by side, with what moved and why."""
     _, result, shortlist = _run(
-        source, query, k, exclude, no_exclude, filter, backbone, detector, adapter, demotion, device, settings
-    )
+        source, query, k, exclude, no_exclude, filter, backbone,
+        detector=detector, adapter=adapter, demotion=demotion, device=device, settings=settings,
+        log=log, log_text=log_text,
+    )  # fmt: skip
     from . import render
 
     if as_json:
@@ -76,29 +80,42 @@ def explain(
     no_exclude: _NoExclude = False,
     filter: _Filter = None,
     format: Annotated[
-        Literal["md", "json", "html"], typer.Option("--format", help="Markdown, JSON or one HTML page.")
-    ] = "md",
+        Literal["md", "json", "html"] | None,
+        typer.Option("--format", help="Markdown (the default), JSON or one HTML page."),
+    ] = None,
     highlight: Annotated[
         bool, typer.Option("--highlight/--no-highlight", help="Mark what matched a topic; encodes the shortlist again.")
     ] = True,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write to a file instead of stdout.")] = None,
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="Write the report as one HTML page to this file.")
+    ] = None,
     backbone: opt.Backbone = None,
     detector: opt.DetectorName = "auto",
     adapter: opt.Adapter = "auto",
     demotion: opt.Demotion = None,
     device: opt.Device = None,
     settings: opt.Settings = None,
+    log: opt.Log = None,
+    log_text: opt.LogText = "hash",
     as_json: opt.Json = False,
 ) -> None:
     """Report one query: which topics it excludes and what became of every candidate of the shortlist."""
     excise, result, _ = _run(
-        source, query, None, exclude, no_exclude, filter, backbone, detector, adapter, demotion, device, settings
-    )
+        source, query, None, exclude, no_exclude, filter, backbone,
+        detector=detector, adapter=adapter, demotion=demotion, device=device, settings=settings,
+        log=log, log_text=log_text,
+    )  # fmt: skip
     from ..audit.report import Report
 
     report = Report(result, excise.encoder if highlight else None, config=excise.config)
     write = {"md": report.to_markdown, "json": report.to_json, "html": report.to_html}
-    text = write["json" if as_json else format]().rstrip("\n") + "\n"
+    if html is not None:
+        html.write_text(report.to_html(), encoding="utf-8")
+        if output is None and format is None and not as_json:
+            typer.echo(f"The report is in {html}.")
+            return
+    text = write["json" if as_json else format or "md"]().rstrip("\n") + "\n"
     if output is None:
         typer.echo(text, nl=False)
     else:
@@ -113,11 +130,7 @@ def _run(
     no_exclude: bool,
     filter: Sequence[str] | None,
     backbone: str | None,
-    detector: str,
-    adapter: str,
-    demotion: str | None,
-    device: str | None,
-    settings: Sequence[str] | None,
+    **loading: Any,
 ) -> tuple[Excise, ExciseResult, list[Candidate]]:
     if exclude and no_exclude:
         raise typer.BadParameter("it cannot be combined with --exclude.", param_hint="--no-exclude")
@@ -127,14 +140,7 @@ def _run(
 
     opt.quiet()
     where = Source.at(source)
-    excise = opt.load_excise(
-        backbone or where.backbone(),
-        detector=detector,
-        adapter=adapter,
-        demotion=demotion,
-        device=device,
-        settings=settings,
-    )
+    excise = opt.load_excise(backbone or where.backbone(), **loading)
     with StageBars() as bars:
         stage = where.open(excise.backbone, lambda done, total: bars("encoding", done, total))
     shortlist = stage.search(query, excise.shortlist_size(k), filter=conditions or None)

@@ -122,7 +122,8 @@ class Reasons:
         above = ""
         if evidence is not None and floor is not None and evidence >= floor:
             above = f", above the safety floor ({number(floor)})"
-        return f"{start}: {self._has(verdict)}{above}{self._against_strongest(verdict)}."
+        opens = f"; its opening alone has {number(verdict.opening)}" if verdict.opening is not None else ""
+        return f"{start}: {self._has(verdict)}{above}{self._against_strongest(verdict)}{opens}."
 
     def _against_strongest(self, verdict: Verdict) -> str:
         strongest = self._peak if self._pooled or verdict.span is None else self._strongest[verdict.span]

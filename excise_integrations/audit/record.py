@@ -90,6 +90,7 @@ def verdict_record(verdict: Verdict) -> dict[str, Any]:
         "span": verdict.span,
         "cut": plain(verdict.cut),
         "penalty": plain(verdict.penalty),
+        "opening": plain(verdict.opening),
     }
 
 

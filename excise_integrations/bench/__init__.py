@@ -8,28 +8,39 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .evaluate import SuiteResult, evaluate_suite
     from .queries import evaluate_queries
+    from .run import run_suite
+    from .significance import paired_bootstrap
     from .suites import Query, Suite, load_queries, load_suite, load_suites
+    from .systems import SYSTEMS, System
 
 _HOMES = {
+    "SYSTEMS": "systems",
     "Query": "suites",
     "Suite": "suites",
     "SuiteResult": "evaluate",
+    "System": "systems",
     "evaluate_queries": "queries",
     "evaluate_suite": "evaluate",
     "load_queries": "suites",
     "load_suite": "suites",
     "load_suites": "suites",
+    "paired_bootstrap": "significance",
+    "run_suite": "run",
 }
 
 __all__ = [
+    "SYSTEMS",
     "Query",
     "Suite",
     "SuiteResult",
+    "System",
     "evaluate_queries",
     "evaluate_suite",
     "load_queries",
     "load_suite",
     "load_suites",
+    "paired_bootstrap",
+    "run_suite",
 ]
 
 

@@ -16,6 +16,7 @@ import torch
 from ..encode.backbone import Backbone
 from ..encode.cache import VectorCache
 from ..encode.maxsim import TokenVectors
+from ..errors import ExciseError
 from ..first_stage._packed import PackedVectors
 
 __all__ = ["StoredCache", "VectorStore"]
@@ -135,12 +136,13 @@ class _Space:
         return shard.document(index, device)
 
     def write(self, keys: list[str], packed: PackedVectors) -> None:
+        from safetensors import SafetensorError
         from safetensors.torch import save_file
 
-        self.folder.mkdir(parents=True, exist_ok=True)
         path = self.folder / f"{hashlib.sha256(''.join(keys).encode()).hexdigest()[:20]}.safetensors"
         temporary = path.with_name(f".{path.name}.{os.getpid()}")
         try:
+            self.folder.mkdir(parents=True, exist_ok=True)
             save_file(
                 {
                     "vectors": packed.vectors.contiguous(),
@@ -153,6 +155,10 @@ class _Space:
             with temporary.open("rb") as handle:
                 os.fsync(handle.fileno())
             temporary.replace(path)
+        except (OSError, SafetensorError) as error:
+            raise ExciseError(
+                f"The cache {self.folder} was not written: {error}. Make room, or give another folder."
+            ) from error
         finally:
             temporary.unlink(missing_ok=True)
         self._open(path)

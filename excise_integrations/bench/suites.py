@@ -96,14 +96,26 @@ def load_suite(folder: str | Path, split: str = "dev") -> Suite:
 def load_suites(folders: Sequence[str | Path], split: str = "dev") -> list[Suite]:
     """Load suites that are reported together.
 
+    Args:
+        folders: see :func:`load_suite`; ``FOLDER:SPLIT`` reads another split than the rest.
+        split: which qrels to read.
+
     Raises:
         SuiteError: two folders have the same name, or as :func:`load_suite`.
     """
-    names = [Path(folder).resolve().name for folder in folders]
+    places = [_with_split(str(folder), split) for folder in folders]
+    names = [folder.resolve().name for folder, _ in places]
     for name in names:
         if names.count(name) > 1:
             raise SuiteError(f"Two suites are called {name!r}; results are keyed by the folder's name.")
-    return [load_suite(folder, split) for folder in folders]
+    return [load_suite(folder, part) for folder, part in places]
+
+
+def _with_split(place: str, split: str) -> tuple[Path, str]:
+    folder, _, part = place.rpartition(":")
+    if folder and part and not Path(place).exists() and not {"/", "\\"} & set(part):
+        return Path(folder), part
+    return Path(place), split
 
 
 def load_corpus(path: Path) -> tuple[list[Candidate], set[str], list[str]]:

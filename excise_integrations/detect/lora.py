@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import re
-import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..encode.backbone import DType, clean_text, resolve_dtype
+from ..encode.fork_lock import ForkLock
 from ..encode.minilm import MODEL_SHA256, find_minilm
 from ..errors import InvalidInputError
 from ..types import Detection, Span
@@ -29,7 +29,8 @@ __all__ = ["LoraDetector", "load_transformer", "model_text"]
 _WINDOW = 126
 _STRIDE = 96
 _MAX_WINDOWS = 40
-
+# About ten characters for each token of these windows; the rest of a query is not even tokenised.
+_MAX_CHARACTERS = 40_000
 
 _INNER_HYPHEN = re.compile(r"(?<=\w)-(?=\w)")
 _SPACED_HYPHEN = re.compile(r"(?<=\s)-(?=\s)")
@@ -95,7 +96,7 @@ class LoraDetector:
         self.temperature = temperature
         self.label: str | None = label
         self._device = device
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
         self._special = frozenset(tokenizer.all_special_ids)
 
     @classmethod
@@ -179,9 +180,10 @@ class LoraDetector:
         return [d for d in found if d is not None]
 
     def _detect(self, queries: list[str]) -> list[Detection]:
+        bounds = [_readable(q) for q in queries]
         with self._lock:
             encoded = self.tokenizer(
-                [model_text(q) for q in queries],
+                [model_text(q[start:end]) for q, (start, end) in zip(queries, bounds, strict=True)],
                 add_special_tokens=False,
                 return_offsets_mapping=True,
                 return_attention_mask=False,
@@ -191,9 +193,10 @@ class LoraDetector:
         cut = [False] * len(queries)
         for q, (ids, offsets) in enumerate(zip(encoded["input_ids"], encoded["offset_mapping"], strict=True)):
             parts = list(_windows(len(ids)))
-            cut[q] = len(parts) > _MAX_WINDOWS
+            start, end = bounds[q]
+            cut[q] = len(parts) > _MAX_WINDOWS or bool(queries[q][end:].strip())
             for a, b in parts[:_MAX_WINDOWS]:
-                windows.append((q, ids[a:b], offsets[a:b]))
+                windows.append((q, ids[a:b], [(start + c, start + d) for c, d in offsets[a:b]]))
         scores: list[float] = [0.0] * len(queries)
         tokens: list[dict[tuple[int, int], TokenScores]] = [{} for _ in queries]
         for start in range(0, len(windows), 32):
@@ -263,7 +266,20 @@ class LoraDetector:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
+
+
+def _readable(query: str) -> tuple[int, int]:
+    """Return the bounds of the part of a query that is read; it ends between two words where it can."""
+    if len(query) <= _MAX_CHARACTERS:
+        return 0, len(query)
+    start = len(query) - len(query.lstrip())
+    end = min(start + _MAX_CHARACTERS, len(query))
+    if end < len(query):
+        # A query without spaces is cut where it may be.
+        space = re.search(r"\s\S{0,200}\Z", query[start:end])
+        end = start + space.start() if space else end
+    return start, end
 
 
 def _windows(length: int) -> Iterator[tuple[int, int]]:

@@ -70,6 +70,9 @@ _LEAD = re.compile(
     re.IGNORECASE,
 )
 _MAX_WORDS = 14
+# A query of a megabyte is cut here, not scanned with every pattern.
+_MAX_CHARACTERS = 4000
+_TOO_LONG = f"The query is too long to be read whole; what follows its first {_MAX_CHARACTERS} characters was not read."
 
 
 class RulesDetector:
@@ -98,11 +101,11 @@ class RulesDetector:
             confidence=1.0 if spans else 0.0,
             spans=tuple(spans),
             wanted=wanted_part(query, spans),
+            warnings=(_TOO_LONG,) if query[_MAX_CHARACTERS:].strip() else (),
         )
 
     def _found(self, query: str) -> Iterator[tuple[int, int]]:
-        # A query of a megabyte is cut here, not scanned with every pattern.
-        text = query[:4000]
+        text = query[:_MAX_CHARACTERS]
         for match in _MINUS.finditer(text):
             group = 1 if match.group(1) else 2
             yield match.span(group)

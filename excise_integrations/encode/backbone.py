@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -12,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor, nn
 
-from ..errors import InvalidInputError
+from .arithmetic import DType, resolve_dtype
+from .fork_lock import ForkLock
 from .maxsim import TokenVectors
 from .windows import LONG_CONTEXT, SHORT_CONTEXT, WindowPolicy, split_windows
 
@@ -21,37 +20,12 @@ if TYPE_CHECKING:
 
     from ..weights import Adapter
 
-__all__ = ["Backbone", "clean_text", "resolve_dtype"]
+__all__ = ["Backbone", "DType", "clean_text", "resolve_dtype"]
 
-DType = Literal["auto", "float32", "bfloat16"]
 _LONG_CONTEXT_TOKENS = 4096
-
-
-def resolve_dtype(dtype: DType, device: str) -> torch.dtype:
-    """Return the arithmetic of a backbone: bfloat16 where the hardware has it, unless told otherwise.
-
-    Raises:
-        InvalidInputError: ``dtype`` is not one of "auto", "float32", "bfloat16".
-    """
-    if dtype == "float32":
-        return torch.float32
-    if dtype == "bfloat16":
-        return torch.bfloat16
-    if dtype != "auto":
-        raise InvalidInputError(f"dtype={dtype!r} is not one of 'auto', 'float32', 'bfloat16'.")
-    if device.startswith("cuda"):
-        return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float32
-    if device == "cpu" and _cpu_has_bf16():
-        return torch.bfloat16
-    return torch.float32
-
-
-def _cpu_has_bf16() -> bool:
-    # Without these instructions bfloat16 is emulated and slower than float32.
-    with contextlib.suppress(OSError):
-        flags = Path("/proc/cpuinfo").read_text(encoding="utf-8")
-        return "avx512_bf16" in flags or "amx_bf16" in flags or " bf16" in flags
-    return False
+# More characters than this per token that is read are not tokenised: the tokenizer reads a whole text before it cuts
+# it, and a megabyte takes seconds.
+_CHARACTERS_PER_TOKEN = 32
 
 
 class Backbone:
@@ -86,7 +60,7 @@ class Backbone:
         self.device = device
         self.batch_tokens = batch_tokens
         self.adapter: str | None = None
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
         transformer = self._transformer
         expansion = transformer.query_expansion
         if expansion is not None and self.tokenizer.mask_token_id == self.tokenizer.pad_token_id:
@@ -166,7 +140,7 @@ class Backbone:
         transformer: Any = encoder[0]
         transformer.auto_model = adapter.merge_into(transformer.auto_model)
         twin.encoder = encoder.eval().to(self.dtype)
-        twin._lock = threading.Lock()
+        twin._lock = ForkLock()
         twin.adapter = adapter.label
         return twin
 
@@ -177,7 +151,7 @@ class Backbone:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
 
     # --- facts ----------------------------------------------------------------------------
 
@@ -217,7 +191,7 @@ class Backbone:
         out: list[TokenVectors] = []
         for start in range(0, len(texts), batch_size):
             batch = list(texts[start : start + batch_size])
-            for vectors, ids in self._forward(batch, "query"):
+            for vectors, ids in self._encode_batch(batch, "query"):
                 tokens = tuple(self.tokenizer.convert_ids_to_tokens(ids))
                 out.append(TokenVectors(vectors, (vectors.shape[0],), tokens, tuple(ids)))
         return out
@@ -240,9 +214,9 @@ class Backbone:
         done: dict[tuple[int, int], Tensor] = {}
         left = [len(parts) for parts in windows]
         for batch in self._batches(flat, windows):
-            encoded = self._encode_batch([windows[d][w] for d, w in batch])
+            encoded = self._encode_batch([windows[d][w] for d, w in batch], "document")
             finished = 0
-            for (d, w), vectors in zip(batch, encoded, strict=True):
+            for (d, w), (vectors, _) in zip(batch, encoded, strict=True):
                 done[d, w] = vectors
                 left[d] -= 1
                 finished += left[d] == 0
@@ -262,12 +236,28 @@ class Backbone:
     def encode_ids(self, text: str) -> list[int]:
         """Return the vocabulary ids of a text, without special tokens."""
         with self._lock:
-            return list(self.tokenizer(clean_text(text), add_special_tokens=False, truncation=True)["input_ids"])
+            return list(self.tokenizer(self._readable(text), add_special_tokens=False, truncation=True)["input_ids"])
 
     def token_count(self, text: str) -> int:
-        """Return how many tokens a query has, special tokens included, before any cut."""
+        """Return how many tokens a query has, special tokens included, before it is cut to the model's limit.
+
+        A query of very many characters is not counted to its end: it has more than the model reads.
+        """
         with self._lock:
-            return len(self.tokenizer(clean_text(text), truncation=False, verbose=False)["input_ids"])
+            count = len(self.tokenizer(self._readable(text), truncation=False, verbose=False)["input_ids"])
+        return max(count, self.max_tokens + 1) if self._is_endless(text) else count
+
+    def _is_endless(self, text: str) -> bool:
+        limit = self.max_tokens * _CHARACTERS_PER_TOKEN
+        return len(text) > limit and len(" ".join(text.split())) > limit
+
+    def _readable(self, text: str) -> str:
+        """Return what the tokenizer is given: no lone surrogates, and of an endless text its beginning."""
+        limit = self.max_tokens * _CHARACTERS_PER_TOKEN
+        if len(text) > limit:
+            # A table may be long by its spaces alone.
+            text = " ".join(text.split())[:limit]
+        return clean_text(text)
 
     def _batches(self, flat: list[tuple[int, int]], windows: list[list[str]]) -> Iterator[list[tuple[int, int]]]:
         batch: list[tuple[int, int]] = []
@@ -281,20 +271,21 @@ class Backbone:
         if batch:
             yield batch
 
-    def _encode_batch(self, texts: list[str]) -> list[Tensor]:
+    def _encode_batch(self, texts: list[str], task: Literal["query", "document"]) -> list[tuple[Tensor, list[int]]]:
         try:
-            return [vectors for vectors, _ in self._forward(texts, "document")]
-        except (torch.OutOfMemoryError, MemoryError):
-            if len(texts) == 1:
+            return self._forward(texts, task)
+        except (MemoryError, RuntimeError) as error:
+            if len(texts) == 1 or not _is_out_of_memory(error):
                 raise
-            half = len(texts) // 2
-            return self._encode_batch(texts[:half]) + self._encode_batch(texts[half:])
+        # Outside the handler, whose traceback would keep the failed batch's tensors alive.
+        half = len(texts) // 2
+        return self._encode_batch(texts[:half], task) + self._encode_batch(texts[half:], task)
 
     def _forward(self, texts: list[str], task: Literal["query", "document"]) -> list[tuple[Tensor, list[int]]]:
         prompt = self.encoder.prompts.get(task)
         with self._lock:
             # The tokenizer changes its own padding state and is not thread-safe.
-            features = self.encoder.preprocess([clean_text(t) for t in texts], prompt=prompt, task=task)
+            features = self.encoder.preprocess([self._readable(t) for t in texts], prompt=prompt, task=task)
         features = {k: v.to(self.device) if isinstance(v, Tensor) else v for k, v in features.items()}
         with torch.inference_mode():
             out = self.encoder(features, task=task)
@@ -302,6 +293,11 @@ class Backbone:
             embeddings = nn.functional.normalize(embeddings.float(), dim=-1).to(self.dtype)
             ids = out["input_ids"]
             return [(embeddings[i][masks[i]].clone(), ids[i][masks[i]].tolist()) for i in range(len(texts))]
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    # torch.OutOfMemoryError is the GPU's; on a CPU PyTorch raises a plain RuntimeError.
+    return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "can't allocate memory" in str(error)
 
 
 def clean_text(text: str) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import logging
-import threading
+import os
 from array import array
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,7 @@ from ..errors import InvalidInputError
 from .arena import BLOCK_BYTES, BlockArena
 from .backbone import Backbone
 from .disk import DiskCache
+from .fork_lock import ForkLock
 from .maxsim import TokenVectors
 from .storage import Layout, Storage, StoredVectors, check_storage, keep
 
@@ -81,7 +83,8 @@ class VectorCache:
         self.max_bytes = max_bytes
         self.storage: Storage = storage
         self.disk = disk
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
+        self._process = os.getpid()
         self._arena = BlockArena(max_bytes)
         self._entries: OrderedDict[str, tuple[Layout, array[int]]] = OrderedDict()
         # None as a result: the owner failed, and whoever waits tries by himself.
@@ -145,7 +148,7 @@ class VectorCache:
         """
         texts = list(texts)
         wanted = dict(zip(self._keys(texts, encoder, fingerprint), texts, strict=True))
-        with self._lock:
+        with self._held_lock():
             there = set() if self.disk is not None else set(self._entries)
         keys = [key for key in wanted if key not in there]
         if self.disk is not None:
@@ -172,14 +175,14 @@ class VectorCache:
 
     def stats(self) -> CacheStats:
         """Return the counters."""
-        with self._lock:
+        with self._held_lock():
             return CacheStats(
                 self._hits, self._misses, self._evictions, len(self._entries), self._held(), self._disk_hits
             )
 
     def clear(self) -> None:
         """Forget every vector in memory; the disk layer and the counters stay."""
-        with self._lock:
+        with self._held_lock():
             self._entries.clear()
             self._arena.clear()
 
@@ -196,7 +199,7 @@ class VectorCache:
         mine: dict[str, str] = {}
         waiting: dict[str, Future[TokenVectors | None]] = {}
         held: dict[str, tuple[Layout, array[int]]] = {}
-        with self._lock:
+        with self._held_lock():
             for key, text in wanted.items():
                 if key in found:
                     continue
@@ -227,19 +230,32 @@ class VectorCache:
                     fresh[key] = keep(value, self.storage)
             stored = {**stored, **fresh}
             vectors = {key: stored[key].restore(encoder.dtype, encoder.device) for key in missing}
-            with self._lock:
+            with self._held_lock():
                 self._disk_hits += len(missing) - len(left)
                 self._misses += len(left)
                 for key in missing:
                     self._store(key, stored[key])
         finally:
-            with self._lock:
+            with self._held_lock():
                 futures = [self._pending.pop(key) for key in missing]
             for key, future in zip(missing, futures, strict=True):
                 future.set_result(vectors.get(key))
         if self.disk is not None and fresh:
             self.disk.put(fresh)
         return vectors
+
+    @contextlib.contextmanager
+    def _held_lock(self) -> Iterator[None]:
+        with self._lock:
+            if self._process != os.getpid():
+                # Whoever was encoding when this process was forked is not here to finish it.
+                self._process = os.getpid()
+                self._pending = {}
+                if self._lock.torn:
+                    self._entries = OrderedDict()
+                    self._arena = BlockArena(self.max_bytes)
+                    self._lock.torn = False
+            yield
 
     # --- memory, under the lock -------------------------------------------------------------
 

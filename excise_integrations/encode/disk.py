@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -51,7 +52,8 @@ class DiskCache:
     read-only disk is logged and never fails a query. The folder must be on a local file system.
 
     Args:
-        folder: where the file lies; made when it does not exist.
+        folder: where the file lies; made when it does not exist, for its owner only. Whoever can write to it
+            can change what is removed from results: a warning is logged when everybody can.
         max_bytes: bound of the file, at least 0; below some 50 kB it holds nothing. A journal of about
             one batch stands beside it while it is open.
 
@@ -65,7 +67,9 @@ class DiskCache:
         self.folder = Path(folder)
         self.max_bytes = max_bytes
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            # Vectors tell about the texts they were made of, and decide what is removed: the owner's alone.
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _warn_of_strangers(self.folder)
         except OSError as error:
             raise InvalidInputError(
                 f"The cache folder {self.folder} cannot be made ({error.strerror}); give another one."
@@ -222,6 +226,14 @@ class DiskCache:
             self._evictions += len(oldest)
             excess = _bytes_used(connection) + new - self.max_bytes
         return True
+
+
+def _warn_of_strangers(folder: Path) -> None:
+    if os.name == "posix" and folder.stat().st_mode & 0o002:
+        logger.warning(
+            "Everybody can write to the cache folder %s, and so change the vectors that decide what is removed; "
+            "take that right away (chmod o-w), or give another folder.", folder,
+        )  # fmt: skip
 
 
 def _bytes_used(connection: sqlite3.Connection) -> int:

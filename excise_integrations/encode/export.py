@@ -140,7 +140,7 @@ def _write_checkpoint(folder: Path, source: Path, matrix: Tensor, config: dict[s
 
 
 def _metadata(dim: int, matrix: Tensor) -> dict[str, Any]:
-    from .loading import _hash_bytes
+    from .loading import hash_bytes
 
     return {
         "query_token_id": _QUERY_MARKER,
@@ -161,7 +161,7 @@ def _metadata(dim: int, matrix: Tensor) -> dict[str, Any]:
         # Read by nobody else: which backbone and which frozen weights these are.
         "excise": {
             "backbone": "minilm",
-            "weights_sha256": _hash_bytes(MODEL_SHA256.encode(), matrix.numpy().tobytes()),
+            "weights_sha256": hash_bytes(MODEL_SHA256.encode(), matrix.numpy().tobytes()),
             "package_version": __version__,
         },
     }

@@ -16,7 +16,7 @@ from .minilm import MODEL_SHA256, find_minilm, sha256_file
 if TYPE_CHECKING:
     from sentence_transformers import MultiVectorEncoder
 
-__all__ = ["load_checkpoint", "load_minilm"]
+__all__ = ["hash_bytes", "hash_folder", "hash_parameters", "load_checkpoint", "load_minilm"]
 
 
 def load_checkpoint(
@@ -64,7 +64,7 @@ def load_checkpoint(
             f"The backbone {str(name_or_path)!r} could not be loaded: {error}. It must be a late-interaction "
             "checkpoint with safetensors weights (MultiVectorEncoder, PyLate or Stanford ColBERT format)."
         ) from error
-    return encoder, _hash_folder(local) if local.exists() else _hash_parameters(encoder)
+    return encoder, hash_folder(local) if local.exists() else hash_parameters(encoder)
 
 
 def load_minilm(
@@ -116,26 +116,29 @@ def load_minilm(
     encoder = MultiVectorEncoder(modules=modules, device=device)
     if matrix is None:
         return encoder, MODEL_SHA256
-    return encoder, _hash_bytes(MODEL_SHA256.encode(), matrix.float().numpy().tobytes())
+    return encoder, hash_bytes(MODEL_SHA256.encode(), matrix.float().numpy().tobytes())
 
 
 def _looks_like_path(name: str) -> bool:
     return name.startswith((".", "/", "~")) or name.count("/") > 1 or "\\" in name
 
 
-def _hash_bytes(*parts: bytes) -> str:
+def hash_bytes(*parts: bytes) -> str:
+    """Return the sha256 of the parts one after another, in hexadecimal digits."""
     digest = hashlib.sha256()
     for part in parts:
         digest.update(part)
     return digest.hexdigest()
 
 
-def _hash_folder(folder: Path) -> str:
+def hash_folder(folder: Path) -> str:
+    """Return the hash that identifies a checkpoint folder: of its weights and its ``config.json`` files."""
     files = sorted(p for p in folder.rglob("*") if p.suffix == ".safetensors" or p.name == "config.json")
-    return _hash_bytes(*(json.dumps([str(p.relative_to(folder)), sha256_file(p)]).encode() for p in files))
+    return hash_bytes(*(json.dumps([str(p.relative_to(folder)), sha256_file(p)]).encode() for p in files))
 
 
-def _hash_parameters(encoder: nn.Module) -> str:
+def hash_parameters(encoder: nn.Module) -> str:
+    """Return the hash of an encoder's parameters, for a checkpoint that has no folder here."""
     digest = hashlib.sha256()
     for key, value in sorted(encoder.state_dict().items()):
         digest.update(key.encode())

@@ -66,8 +66,15 @@ def pack_windows(documents: Sequence[TokenVectors]) -> tuple[Tensor, Tensor, Ten
     return block, mask.to(block.device), torch.tensor(owner, device=block.device)
 
 
+# Windows that are converted to float32 at a time: about 2,000 tokens and their similarities stay in the cache.
+_CHUNK_TOKENS = 2048
+
+
 def best_matches(query: Tensor, block: Tensor, mask: Tensor) -> Tensor:
     """For each query token, its best similarity within each window.
+
+    The products are taken in float32 whatever the stored type, as the in-memory first stage takes
+    them: similarities rounded to bfloat16 (steps of 0.004) would tie documents that are not equal.
 
     Args:
         query: (tokens, dim).
@@ -76,8 +83,14 @@ def best_matches(query: Tensor, block: Tensor, mask: Tensor) -> Tensor:
     Returns:
         (windows, tokens) in float32. A window without tokens gives -1.
     """
-    sims = torch.matmul(block, query.to(block.dtype).T).float()
-    return sims.masked_fill(~mask[:, :, None], -1.0).amax(dim=1)
+    tokens = query.to(block.device).float().T.contiguous()
+    step = max(1, _CHUNK_TOKENS // max(1, block.shape[1])) if block.device.type == "cpu" else max(1, block.shape[0])
+    padding = ~mask[:, :, None]
+    best = [
+        torch.matmul(part.float(), tokens).masked_fill_(hidden, -1.0).amax(dim=1)
+        for part, hidden in zip(torch.split(block, step), torch.split(padding, step), strict=True)
+    ]
+    return torch.cat(best)
 
 
 def sum_per_document(values: Tensor, owner: Tensor, documents: int) -> Tensor:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
+import re
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,6 +24,8 @@ from ._packed import PackedVectors
 __all__ = ["IndexManifest", "read_index", "read_manifest", "write_index"]
 
 _MANIFEST = "manifest.json"
+# No path, no hidden file, nothing that a file system reads otherwise.
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\Z")
 
 
 class IndexManifest(BaseModel):
@@ -47,8 +51,12 @@ def write_index(
 
     The big files carry their own hash in their names and the manifest is replaced last, by one
     rename: a killed process leaves the old index or the new one.
+
+    Raises:
+        InvalidInputError: a document's metadata is not plain JSON.
+        FirstStageError: the folder holds something else, or the disk does not take the files.
     """
-    from safetensors.torch import save_file
+    from safetensors import SafetensorError
 
     folder = Path(folder)
     lines = [_line(candidate) for candidate in candidates]
@@ -60,8 +68,36 @@ def write_index(
             old = read_manifest(folder)
         elif any(not entry.name.startswith(".tmp-") for entry in folder.iterdir()):
             raise FirstStageError(f"{folder} is not empty and is not a memory index; choose another folder.")
+    manifest = IndexManifest(
+        backbone=backbone,
+        vector_space=vector_space,
+        documents=len(lines),
+        vectors_file="",
+        documents_file="",
+        files={},
+        package_version=__version__,
+    )
+    try:
+        files = _write_files(folder, manifest, lines, packed)
+    except (OSError, SafetensorError) as error:
+        left = "The index that was there is as it was." if old is not None else "No index is there."
+        raise FirstStageError(
+            f"The index {folder} was not written: {error}. {left} Make room, or give another folder."
+        ) from error
+    if old is not None:
+        for name in set(old.files) - set(files):
+            (folder / name).unlink(missing_ok=True)
+    return folder
+
+
+def _write_files(folder: Path, manifest: IndexManifest, lines: list[str], packed: PackedVectors) -> dict[str, str]:
+    """Write and rename into place; what fails before the manifest is there is cleared away."""
+    from safetensors.torch import save_file
+
     folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".tmp-", dir=folder) as staging:
+    there = {path.name for path in folder.iterdir()}
+    files: dict[str, str] = {}
+    with contextlib.ExitStack() as undo, tempfile.TemporaryDirectory(prefix=".tmp-", dir=folder) as staging:
         vectors, documents = Path(staging, "vectors"), Path(staging, "documents")
         save_file(
             {
@@ -72,33 +108,24 @@ def write_index(
             str(vectors),
         )
         documents.write_text("".join(lines), encoding="utf-8", newline="\n")
-        files: dict[str, str] = {}
         for path, suffix in ((vectors, ".safetensors"), (documents, ".jsonl")):
             _sync(path)
             digest = sha256_file(path)
             name = f"{path.name}-{digest[:16]}{suffix}"
             path.replace(folder / name)
+            if name not in there:
+                undo.callback((folder / name).unlink, missing_ok=True)
             files[name] = digest
         vectors_file, documents_file = files
-        manifest = IndexManifest(
-            backbone=backbone,
-            vector_space=vector_space,
-            documents=len(lines),
-            vectors_file=vectors_file,
-            documents_file=documents_file,
-            files=files,
-            package_version=__version__,
-        )
+        named = {"vectors_file": vectors_file, "documents_file": documents_file, "files": files}
         staged = Path(staging, _MANIFEST)
-        staged.write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
+        staged.write_text(manifest.model_copy(update=named).model_dump_json(indent=2) + "\n", encoding="utf-8")
         _sync(staged)
         _sync(folder)
         staged.replace(folder / _MANIFEST)
-        _sync(folder)
-    if old is not None:
-        for name in set(old.files) - set(files):
-            (folder / name).unlink(missing_ok=True)
-    return folder
+        undo.pop_all()
+    _sync(folder)
+    return files
 
 
 def read_manifest(folder: str | Path) -> IndexManifest:
@@ -120,7 +147,7 @@ def read_manifest(folder: str | Path) -> IndexManifest:
             f"{path} is not the manifest of a memory index: {error}. If the index is your own, build it again."
         ) from error
     for name in (*manifest.files, manifest.vectors_file, manifest.documents_file):
-        if Path(name).name != name or name.startswith(".") or name not in manifest.files:
+        if not _PLAIN_NAME.match(name) or name not in manifest.files:
             raise IndexDamagedError(f"{path} names the file {name!r}, which an index does not have. Build it again.")
     return manifest
 

@@ -32,7 +32,7 @@ from ._ragatouille_isolation import PROCESS_LOCK, environment_kept, prints_logge
 
 __all__ = ["check_installed", "import_colbert", "import_ragatouille"]
 
-logger = logging.getLogger("excise_integrations.ragatouille")
+logger = logging.getLogger("excise_integrations")
 
 _STAND_INS = (
     "langchain",

@@ -26,7 +26,7 @@ from . import _ragatouille_kernels as plain
 
 __all__ = ["install_kernels"]
 
-logger = logging.getLogger("excise_integrations.ragatouille")
+logger = logging.getLogger("excise_integrations")
 
 _SWITCH = "EXCISE_COLBERT_KERNELS"
 _CHOICES = ("auto", "python", "compiled")

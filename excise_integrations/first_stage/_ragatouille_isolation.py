@@ -16,7 +16,7 @@ from typing import Any
 
 __all__ = ["PROCESS_LOCK", "environment_kept", "isolated", "prints_logged", "process_state_kept", "random_state_kept"]
 
-logger = logging.getLogger("excise_integrations.ragatouille")
+logger = logging.getLogger("excise_integrations")
 
 # One at a time: imports with stand-ins, loads and builds change state of the process, and put it back.
 PROCESS_LOCK = threading.RLock()

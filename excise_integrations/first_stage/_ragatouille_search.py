@@ -21,7 +21,7 @@ from ._ragatouille_isolation import isolated
 
 __all__ = ["IndexSearcher"]
 
-logger = logging.getLogger("excise_integrations.ragatouille")
+logger = logging.getLogger("excise_integrations")
 
 _SHORTEST_QUERY = 32  # RAGatouille's; it pads every query to at least this many tokens
 _SCORED_AT_ONCE = 1024

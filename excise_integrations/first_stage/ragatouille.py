@@ -164,9 +164,9 @@ class RagatouilleFirstStage:
     def vector_space(self) -> str:
         """Label of the backbone ``Backbone.from_pretrained(checkpoint)``, whose vectors these are."""
         if self._space is None:
-            from ..encode.loading import _hash_folder
+            from ..encode.loading import hash_folder
 
-            self._space = f"{self.checkpoint}@{_hash_folder(self._checkpoint)[:12]}"
+            self._space = f"{self.checkpoint}@{hash_folder(self._checkpoint)[:12]}"
         return self._space
 
     # --- search -------------------------------------------------------------------------------
@@ -217,9 +217,9 @@ class RagatouilleFirstStage:
 
     def add(
         self,
-        documents: Sequence[str],
+        texts: Sequence[str],
         ids: Sequence[str | int] | None = None,
-        metadata: Sequence[Mapping[str, Any]] | None = None,
+        metadatas: Sequence[Mapping[str, Any]] | None = None,
         *,
         split_documents: bool = True,
     ) -> list[str]:
@@ -229,9 +229,9 @@ class RagatouilleFirstStage:
         otherwise the whole index is built anew, which takes as long as the first time.
 
         Args:
-            documents: texts.
+            texts: the documents' texts.
             ids: their ids; None makes some up.
-            metadata: one mapping per document, of JSON types.
+            metadatas: one mapping per document, of JSON types.
             split_documents: cut documents longer than a passage, as RAGatouille does.
 
         Returns:
@@ -243,8 +243,8 @@ class RagatouilleFirstStage:
             FirstStageError: the index on disk has changed since it was opened, or another process
                 is changing it.
         """
-        texts, names = check_documents(documents, ids)
-        extra = check_metadata(names, metadata)
+        texts, names = check_documents(texts, ids)
+        extra = check_metadata(names, metadatas)
         with self._change:
             files = self._searcher.files
             if known := sorted(set(names) & set(files.document_ids)):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..encode.minilm import sha256_file
 from ..errors import AdapterError
 
 __all__ = ["load_checkpoint", "save_checkpoint"]
+
+_COUNTERS = "state.json"
+# What a checkpoint without a name for its tensors calls them.
+_TENSORS = "state.safetensors"
 
 
 def save_checkpoint(
@@ -27,30 +32,55 @@ def save_checkpoint(
 ) -> None:
     """Write a checkpoint, all of it or nothing.
 
+    The tensors go to a new file that carries its own hash in its name, and the counters, which name
+    it, are replaced last by one rename: a killed process leaves the old checkpoint or the new one.
+
     Args:
-        folder: target, replaced.
+        folder: target; a checkpoint in it is replaced.
         trainable: the trained parameters by name, in the optimizer's order of groups or not.
         optimizer, schedule: their state is kept too.
         epoch: epochs finished.
+
+    Raises:
+        AdapterError: the disk does not take it; the old checkpoint is as it was.
     """
+    from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     folder = Path(folder)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    staging = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     tensors: dict[str, Tensor] = {}
     for name, parameter in trainable.items():
         tensors[f"p.{name}"] = parameter.detach().clone()
         for key, value in optimizer.state.get(parameter, {}).items():
             tensors[f"o.{key}.{name}"] = torch.as_tensor(value).clone()
-    save_file(tensors, str(staging / "state.safetensors"))
-    with (staging / "state.json").open("w", encoding="utf-8") as handle:
-        json.dump({"epoch": epoch, "steps": schedule.last_epoch}, handle)
-        handle.flush()
-        os.fsync(handle.fileno())
-    if folder.exists():
-        shutil.rmtree(folder)
-    staging.rename(folder)
+    staging = folder / ".new"
+    staged, counters = staging / _TENSORS, staging / _COUNTERS
+    target: Path | None = None
+    try:
+        # One that a killed run has left goes first.
+        shutil.rmtree(staging, ignore_errors=True)
+        staging.mkdir(parents=True)
+        save_file(tensors, str(staged))
+        _sync(staged)
+        digest = sha256_file(staged)
+        target = folder / f"state-{digest[:16]}.safetensors"
+        record = {"epoch": epoch, "steps": schedule.last_epoch, "tensors": target.name, "sha256": digest}
+        counters.write_text(json.dumps(record), encoding="utf-8")
+        _sync(counters)
+        staged.replace(target)
+        _sync(folder)
+        counters.replace(folder / _COUNTERS)
+        _sync(folder)
+    except (OSError, SafetensorError) as error:
+        raise AdapterError(
+            f"The checkpoint {folder} was not written: {error}. Make room, or give another folder."
+        ) from error
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+    for path in folder.glob("state*.safetensors"):
+        if path != target:
+            with contextlib.suppress(OSError):
+                path.unlink()
 
 
 def load_checkpoint(
@@ -71,8 +101,12 @@ def load_checkpoint(
 
     folder = Path(folder)
     try:
-        tensors = load_file(str(folder / "state.safetensors"))
-        counters: dict[str, Any] = json.loads((folder / "state.json").read_text(encoding="utf-8"))
+        counters: dict[str, Any] = json.loads((folder / _COUNTERS).read_text(encoding="utf-8"))
+        # A plain name: a file elsewhere is no part of this checkpoint.
+        path = folder / Path(counters.get("tensors", _TENSORS)).name
+        if "sha256" in counters and sha256_file(path) != counters["sha256"]:
+            raise ValueError(f"{path.name} does not have the sha256 that {_COUNTERS} says")
+        tensors = load_file(str(path))
         with torch.no_grad():
             for name, parameter in trainable.items():
                 parameter.copy_(tensors[f"p.{name}"])
@@ -88,3 +122,11 @@ def load_checkpoint(
     for group, base in zip(optimizer.param_groups, schedule.base_lrs, strict=True):
         group["lr"] = base * schedule.lr_lambdas[0](steps)
     return epoch
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

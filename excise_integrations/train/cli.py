@@ -7,7 +7,7 @@ import random
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -42,6 +42,10 @@ def detector(
     rank: Annotated[int, typer.Option(min=1, help="LoRA rank.")] = 8,
     epochs: Annotated[int, typer.Option(min=1)] = 6,
     learning_rate: Annotated[float, typer.Option()] = 5e-4,
+    grid: Annotated[
+        Literal["balanced", "no-long-silent", "no-long-firing"],
+        typer.Option(help="Which of the four cells long/short × excludes/does not are used (paper, Table 4)."),
+    ] = "balanced",
     seed: Annotated[int, typer.Option()] = 0,
     start: Annotated[Path | None, typer.Option(help="A detector to start from, of the same or a lower rank.")] = None,
     checkpoint: Annotated[Path | None, typer.Option(help="Where a checkpoint is kept after each epoch.")] = None,
@@ -53,6 +57,9 @@ def detector(
     from .detector_data import detector_examples, source_counts
 
     examples = detector_examples(generated=generated, seed=seed, shared=data, natural_repeats=natural_repeats)
+    if grid != "balanced":
+        dropped = 0 if grid == "no-long-silent" else 1
+        examples = [e for e in examples if (e.form, e.label) != ("long", dropped)]
     adapter = train_detector(
         examples,
         out,

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -40,6 +40,8 @@ class AdapterRecipe:
         contrast: weight of the exclusion contrast, the confusable document against the wanted one.
         evidence: weight of the evidence contrast: Z's own words must match the confusable document
             better than the wanted one, which is what demotion reads.
+        anchor: weight of the distance that documents' token vectors keep from the frozen ones. Without it
+            what tells ordinary documents apart is soon forgotten, and wanted documents leave the top ten.
         seed: of everything random.
     """
 
@@ -52,6 +54,7 @@ class AdapterRecipe:
     scale: float = 20.0
     contrast: float = 1.0
     evidence: float = 1.0
+    anchor: float = 4.0
     seed: int = 0
 
 
@@ -142,14 +145,23 @@ def select_learning_rate(
 
 @torch.no_grad()
 def held_out_success(trainer: _Trainer, held: Sequence[Triple]) -> float:
-    """Share of held-out triples whose wanted document outranks the confusable one."""
+    """Success@10 among the held-out documents.
+
+    Returns:
+        Share of triples whose wanted document is among the ten best of all held-out documents and
+        outranks its confusable one.
+    """
+    parts = [held[start : start + 16] for start in range(0, len(held), 16)]
+    documents = [trainer.documents([*(t.wanted for t in p), *(t.negative for t in p)]) for p in parts]
     right = 0
-    for start in range(0, len(held), 16):
-        batch = held[start : start + 16]
-        scores, _, _ = trainer.forward(batch)
-        n = len(batch)
-        gold, negative = scores[:, :n].diagonal(), scores[:, n:].diagonal()
-        right += int((gold > negative).sum())
+    for at, part in enumerate(parts):
+        query = trainer.queries([t.query for t in part])
+        scores = [_scores(query, block) for block in documents]
+        n = len(part)
+        own = scores[at]
+        gold, negative = own[:, :n].diagonal(), own[:, n:].diagonal()
+        better = sum((block > gold[:, None]).sum(dim=1) for block in scores)
+        right += int(((gold > negative) & (better < 10)).sum())
     return right / max(1, len(held))
 
 
@@ -159,7 +171,8 @@ class _Trainer:
 
         torch.manual_seed(recipe.seed)
         self.recipe = recipe
-        self.encoder = copy.deepcopy(backbone.encoder).float()
+        # In evaluation mode: dropout would blur the frozen vectors that the anchor holds on to.
+        self.encoder = copy.deepcopy(backbone.encoder).float().eval()
         for parameter in self.encoder.parameters():
             parameter.requires_grad_(False)
         transformer: Any = self.encoder[0]
@@ -200,7 +213,6 @@ class _Trainer:
             first = load_checkpoint(checkpoint, self.trainable, optimizer, schedule)
             progress(f"resumed after epoch {first}")
         began = time.monotonic()
-        self.encoder.train()
         for epoch in range(first, recipe.epochs):
             order = list(triples)
             random.Random(f"{recipe.seed}-{epoch}").shuffle(order)
@@ -223,65 +235,79 @@ class _Trainer:
                 if max_minutes is not None and minutes > max_minutes:
                     progress(f"stopped in epoch {epoch + 1} at step {step + 1}: {max_minutes} minutes have passed")
                     self.log["stopped"] = {"epoch": epoch + 1, "step": step + 1}
-                    self.encoder.eval()
                     return
             self.log[f"epoch_{epoch + 1}"] = {"loss": running / per_epoch}
             if checkpoint is not None:
                 save_checkpoint(checkpoint, self.trainable, optimizer, schedule, epoch + 1)
-        self.encoder.eval()
 
-    def _encode(self, texts: list[str], task: str, max_length: int) -> tuple[Tensor, Tensor]:
-        features = self.encoder.preprocess(
-            texts, prompt=self.encoder.prompts.get(task), task=task, max_length=max_length
+    def queries(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
+        """Return token vectors of queries and their mask."""
+        return self._encode(self._features(texts, "query", self.recipe.query_tokens), "query")
+
+    def documents(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
+        """Return token vectors of documents and their mask."""
+        return self._encode(self._features(texts, "document", self.recipe.document_tokens), "document")
+
+    def _features(self, texts: Sequence[str], task: Literal["query", "document"], max_length: int) -> dict[str, Any]:
+        return dict(
+            self.encoder.preprocess(
+                list(texts), prompt=self.encoder.prompts.get(task), task=task, max_length=max_length
+            )
         )
+
+    def _encode(self, features: dict[str, Any], task: Literal["query", "document"]) -> tuple[Tensor, Tensor]:
         with torch.autocast("cpu", torch.bfloat16):
-            out = self.encoder(features, task=task)
+            out = self.encoder(dict(features), task=task)
         vectors = functional.normalize(out["token_embeddings"].float(), dim=-1)
         return vectors, out["attention_mask"].bool()
 
-    def forward(self, batch: Sequence[Triple]) -> tuple[Tensor, Tensor | None, list[int]]:
-        """Mean MaxSim of each query with every document of the batch (wanted first, then confusable), and
-        the topics' evidence in their own wanted and confusable document."""
-        recipe = self.recipe
-        query, query_mask = self._encode([t.query for t in batch], "query", recipe.query_tokens)
-        texts = [t.wanted for t in batch] + [t.negative for t in batch]
-        documents, document_mask = self._encode(texts, "document", recipe.document_tokens)
-        best = _matches(query, documents, document_mask)
-        weight = query_mask[:, None, :].float()
-        scores = (best * weight).sum(-1) / weight.sum(-1)
-        rows = [i for i, t in enumerate(batch) if t.topics]
-        if not rows or not recipe.evidence:
-            return scores, None, rows
-        flat = [(i, topic) for i in rows for topic in batch[i].topics]
-        topics, topic_mask = self._encode([t for _, t in flat], "query", 32)
+    def _evidence(self, batch: Sequence[Triple], documents: Tensor, mask: Tensor) -> Tensor | None:
+        """Evidence of each topic in its own wanted and confusable document, (topics, 2)."""
+        flat = [(i, topic) for i, t in enumerate(batch) for topic in t.topics]
+        if not flat or not self.recipe.evidence:
+            return None
+        topics, topic_mask = self._encode(self._features([t for _, t in flat], "query", 32), "query")
         # The first and the last token are special.
         topic_mask = topic_mask.clone()
         lengths = topic_mask.sum(dim=1)
         topic_mask[:, 0] = False
         topic_mask[torch.arange(len(flat)), lengths - 1] = False
         own = torch.tensor([i for i, _ in flat])
-        n = len(batch)
-        pair = torch.stack([own, own + n], dim=1)
+        pair = torch.stack([own, own + len(batch)], dim=1)
         sims = torch.einsum("ztd,zpud->zptu", topics, documents[pair])
-        sims = sims.masked_fill(~document_mask[pair][:, :, None, :], -1.0).amax(-1)
+        sims = sims.masked_fill(~mask[pair][:, :, None, :], -1.0).amax(-1)
         keep = topic_mask[:, None, :].float()
-        return scores, (sims * keep).sum(-1) / keep.sum(-1).clamp(min=1), rows
+        return (sims * keep).sum(-1) / keep.sum(-1).clamp(min=1)
 
     def _loss(self, batch: Sequence[Triple]) -> Tensor:
         recipe = self.recipe
-        scores, evidence, _ = self.forward(batch)
         n = len(batch)
-        target = torch.arange(n)
+        features = self._features([t.wanted for t in batch] + [t.negative for t in batch], "document",
+                                  recipe.document_tokens)  # fmt: skip
+        documents, mask = self._encode(features, "document")
+        scores = _scores(self.queries([t.query for t in batch]), (documents, mask))
         # Another query's document may answer this one too when both come from one group.
         same = torch.tensor([[a.group == b.group and i != j for j, b in enumerate(batch)] for i, a in enumerate(batch)])
         blocked = torch.cat([same, torch.zeros_like(same)], dim=1)
-        loss = functional.cross_entropy((scores * recipe.scale).masked_fill(blocked, -1e4), target)
+        loss = functional.cross_entropy((scores * recipe.scale).masked_fill(blocked, -1e4), torch.arange(n))
         gap = scores[:, :n].diagonal() - scores[:, n:].diagonal()
         loss = loss + recipe.contrast * functional.softplus(-recipe.scale * gap + 1.0).mean()
+        evidence = self._evidence(batch, documents, mask)
         if evidence is not None:
             lead = evidence[:, 1] - evidence[:, 0]
             loss = loss + recipe.evidence * functional.softplus(-recipe.scale * (lead - 0.1)).mean()
+        if recipe.anchor:
+            with torch.no_grad(), self.wrapped.disable_adapter():
+                frozen, _ = self._encode(features, "document")
+            loss = loss + recipe.anchor * (1.0 - (documents * frozen).sum(-1))[mask].mean()
         return loss
+
+
+def _scores(query: tuple[Tensor, Tensor], documents: tuple[Tensor, Tensor]) -> Tensor:
+    """Mean MaxSim of each query with each document."""
+    best = _matches(query[0], *documents)
+    weight = query[1][:, None, :].float()
+    return (best * weight).sum(-1) / weight.sum(-1)
 
 
 def _matches(query: Tensor, documents: Tensor, mask: Tensor) -> Tensor:
@@ -296,6 +322,6 @@ def _card(backbone: Backbone, recipe: AdapterRecipe, triples: int) -> str:
         "about an excluded topic come apart from those that answer the query.\n\n"
         f"- LoRA rank {recipe.rank}, {recipe.epochs} epochs over {triples} triples, learning rate "
         f"{recipe.learning_rate:g}; InfoNCE with in-batch and hard negatives, an exclusion contrast and an evidence "
-        "contrast under MaxSim\n"
+        "contrast under MaxSim, anchored to the frozen vectors\n"
         "- data and metrics: `manifest.json`\n"
     )

@@ -100,15 +100,22 @@ def test_offsets_index_any_query(detector: LoraDetector, query: str) -> None:
 
 @pytest.mark.parametrize(
     ("query", "whole"),
-    [("a" * 1_000_000, True), ("cats " * 200_000, False), (" " * 999_990 + "not cats", True), ("🐕" * 250_000, True)],
-    ids=["one word", "words", "spaces", "emoji"],
+    [
+        ("a" * 1_000_000, False),
+        ("cats " * 200_000, False),
+        (" " * 999_990 + "not cats", True),
+        ("not cats" + " " * 999_990, True),
+        ("not" + " " * 999_990 + "cats", False),
+        ("🐕" * 250_000, False),
+    ],
+    ids=["one word", "words", "spaces", "spaces after", "spaces between", "emoji"],
 )
 def test_a_megabyte_is_read_in_bounded_time_and_says_what_was_not_read(
     detector: LoraDetector, query: str, whole: bool
 ) -> None:
     began = time.process_time()
     found = check(detector, query)
-    assert time.process_time() - began < 10
+    assert time.process_time() - began < 4
     assert bool(found.warnings) is not whole
     assert all("was not read" in w for w in found.warnings)
 

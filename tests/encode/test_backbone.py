@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import shutil
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,20 @@ def test_a_long_query_is_read_to_the_model_s_limit(backbone: Backbone) -> None:
     (cut,) = backbone.encode_queries([endless])
     assert len(cut.tokens) <= backbone.max_tokens == 512
     assert backbone.token_count(endless) == 3002
+
+
+def test_a_megabyte_is_not_tokenised_to_its_end(backbone: Backbone) -> None:
+    began = time.process_time()
+    for text in ("电动车" * 333_000, "a-b " * 250_000, "a" * 1_000_000):
+        assert backbone.token_count(text) > backbone.max_tokens
+        assert len(backbone.encode_ids(text)) <= backbone.max_tokens
+        assert len(backbone.encode_queries([text])[0].tokens) <= backbone.max_tokens
+    assert time.process_time() - began < 4
+    # A text that is long by its blanks alone is read whole.
+    spread = "cats" + " " * 50_000 + "and dogs"
+    assert backbone.token_count(spread) == 5
+    assert backbone.encode_ids(spread) == backbone.encode_ids("cats and dogs")
+    assert close(backbone.encode_documents([spread])[0], backbone.encode_documents(["cats and dogs"])[0])
 
 
 def test_a_batch_of_queries_is_encoded_like_single_ones_in_order(backbone: Backbone) -> None:

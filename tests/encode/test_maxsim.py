@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from excise_integrations.encode.maxsim import TokenVectors, best_matches, maxsim, pack_windows, sum_per_document
+from excise_integrations.first_stage._packed import PackedVectors
 
 
 def unit(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -71,6 +73,15 @@ def test_half_precision_documents_are_scored_in_float32() -> None:
     half = maxsim(query, [TokenVectors(vectors.bfloat16(), (7,))])
     assert half.dtype == torch.float32
     assert torch.allclose(half, maxsim(query, [TokenVectors(vectors, (7,))]), atol=0.03)
+
+
+@pytest.mark.parametrize("windows", [(300,), (7, 3), (1,)])
+def test_scores_are_those_of_the_first_stage(windows: tuple[int, ...]) -> None:
+    # In bfloat16 products these would tie, or change places.
+    query = unit(9, 64)
+    documents = [TokenVectors(unit(sum(windows), 64, seed=i).bfloat16(), windows) for i in range(40)]
+    (exact,) = PackedVectors.of(documents, "cpu").score([query.bfloat16()])
+    assert torch.allclose(maxsim(query.bfloat16(), documents), exact, atol=1e-5)
 
 
 def test_bytes_are_the_vectors() -> None:

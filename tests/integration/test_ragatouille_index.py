@@ -92,7 +92,7 @@ from pathlib import Path
 messages = []
 handler = logging.Handler()
 handler.emit = lambda record: messages.append(record.getMessage())
-logger = logging.getLogger("excise_integrations.ragatouille")
+logger = logging.getLogger("excise_integrations")
 logger.addHandler(handler)
 logger.setLevel(logging.INFO)
 

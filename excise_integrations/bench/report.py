@@ -1,0 +1,268 @@
+"""The report of a run, from its result files alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from .compare import pooled
+from .metrics import mean
+from .rows import QueryRow, Row
+from .significance import Comparison, align, paired_bootstrap
+from .systems import GROUPS, SYSTEMS, System
+
+__all__ = ["Results", "render_report"]
+
+REFERENCE = "default"
+_SIGNIFICANT = 0.05
+
+
+@dataclass(frozen=True)
+class Results:
+    """The rows of a run.
+
+    Args:
+        rows: as :func:`~excise_integrations.bench.rows.read_folder` returns them.
+    """
+
+    rows: tuple[Row, ...]
+
+    @cached_property
+    def suites(self) -> list[str]:
+        """Names of the suites that hold queries, those with excluded documents first."""
+        names = dict.fromkeys(r.suite for r in self.rows if r.queries)
+        order = {"success@10": 0, "pairwise": 1, "ndcg@10": 2}
+        return sorted(names, key=lambda s: (order[self.headline(s)], s))
+
+    @cached_property
+    def _table(self) -> dict[tuple[str, str], Row]:
+        return {(r.system, r.suite): r for r in self.rows if r.queries}
+
+    def row(self, system: str, suite: str) -> Row | None:
+        """Return the outcomes of a system on a suite, or None."""
+        return self._table.get((system, suite))
+
+    def has(self, system: str) -> bool:
+        """Say whether a system ran on any suite."""
+        return any(name == system for name, _ in self._table)
+
+    def headline(self, suite: str) -> str:
+        """Return what a suite is read by: pairwise, success@10, or nDCG@10 where nothing is excluded."""
+        rows = [r for r in self.rows if r.suite == suite and r.queries]
+        if any(r.head.get("candidates") == "judged" for r in rows):
+            return "pairwise"
+        return (
+            "success@10" if any(q.values.get("success@10") is not None for r in rows for q in r.queries) else "ndcg@10"
+        )
+
+    def queries(self, system: str) -> list[QueryRow]:
+        """Return a system's outcomes over all suites whose candidates are the corpus."""
+        rows = (self.row(system, s) for s in self.suites if self.headline(s) != "pairwise")
+        return [q for r in rows if r is not None for q in r.queries]
+
+    def against(self, system: str, suites: Sequence[str], metric: str) -> Comparison:
+        """Compare a system with Excise on the queries that both have."""
+        outcomes = [
+            {s: {metric: r.values(metric)} for s in suites if (r := self.row(name, s)) is not None}
+            for name in (system, REFERENCE)
+        ]
+        _, a, b = align(*(pooled(o, suites, metric) for o in outcomes))
+        return paired_bootstrap(a, b)
+
+
+def render_report(rows: Iterable[Row], figures: Sequence[str] = ()) -> str:
+    """Render a run as Markdown.
+
+    Args:
+        rows: the rows of a run.
+        figures: paths of figures to show, relative to the report.
+
+    Returns:
+        The report. Every number in it comes from the rows.
+    """
+    results = Results(tuple(rows))
+    parts = ["# Benchmark", _provenance(results)]
+    parts += [f"![{path.rsplit('/', 1)[-1].rsplit('.', 1)[0]}]({path})" for path in figures]
+    for group, title in GROUPS.items():
+        systems = [s for s in SYSTEMS if s.group == group and results.has(s.name)]
+        if systems:
+            parts += [f"## {title}", _suite_table(results, systems), _pooled_table(results, systems)]
+    parts += ["## By tier and length", _breakdown(results), "## No harm", _no_harm(results)]
+    parts += ["## Who beats Excise", _better(results)]
+    skipped = _skipped(results)
+    if skipped:
+        parts += ["## Not run", skipped]
+    return "\n\n".join(p for p in parts if p) + "\n"
+
+
+# --- tables -----------------------------------------------------------------------------
+
+
+def _suite_table(results: Results, systems: Sequence[System]) -> str:
+    head = ["system", *(f"{s} {results.headline(s)}" for s in results.suites)]
+    body = []
+    for system in _with_reference(results, systems):
+        cells = []
+        for suite in results.suites:
+            row = results.row(system.name, suite)
+            cells.append(_number(row.average()[results.headline(suite)] if row else None))
+        body.append([f"`{system.name}` {system.title}", *cells])
+    return _markdown(head, body)
+
+
+def _pooled_table(results: Results, systems: Sequence[System]) -> str:
+    suites = [s for s in results.suites if results.headline(s) == "success@10"]
+    if not suites:
+        return ""
+    metrics = ("success@10", "hit@10", "leak", "leak_docs", "xndcg@10", "recall@100")
+    head = ["system", *metrics, "against Excise [95 %]", "p", "ordinary nDCG@10", "re-ranked"]
+    body = []
+    for system in _with_reference(results, systems):
+        queries = results.queries(system.name)
+        exclusions = [q for q in queries if q.values.get("leak") is not None]
+        cells = [_number(mean(q.values.get(m) for q in exclusions)) for m in metrics]
+        ordinary = [q for q in queries if q.ordinary]
+        share = mean(float(q.fired or system.every_query) for q in queries)
+        body.append(
+            [
+                f"`{system.name}`", *cells, *_difference(results, system.name, suites),
+                _number(mean(q.values.get("ndcg@10") for q in ordinary)), _number(share),
+            ]
+        )  # fmt: skip
+    count = sum(q.values.get("leak") is not None for q in results.queries(systems[0].name))
+    note = f"Pooled over {', '.join(suites)}: {count} queries with excluded documents; success@10 against Excise."
+    return note + "\n\n" + _markdown(head, body)
+
+
+def _difference(results: Results, system: str, suites: Sequence[str]) -> list[str]:
+    if system == REFERENCE or not results.has(REFERENCE):
+        return ["–", "–"]
+    found = results.against(system, suites, "success@10")
+    return [_interval(found), _p(found.p)]
+
+
+def _breakdown(results: Results) -> str:
+    systems = [s for s in SYSTEMS if s.group == "ladder" and results.has(s.name)]
+    tables = []
+    for key, name in (("tier", "tier"), ("form", "length")):
+        head = [name, "queries", *(f"{s.name} {m}" for m in ("success@10", "leak") for s in systems)]
+        groups: dict[str, None] = {}
+        for system in systems:
+            groups.update(dict.fromkeys(q.groups[key] for q in results.queries(system.name) if key in q.groups))
+        body = []
+        for group in sorted(groups):
+            members = {s.name: [q for q in results.queries(s.name) if q.groups.get(key) == group] for s in systems}
+            cells = [
+                _number(mean(q.values.get(m) for q in members[s.name])) for m in ("success@10", "leak") for s in systems
+            ]
+            if any(c != "–" for c in cells):
+                body.append([group, str(max(len(m) for m in members.values())), *cells])
+        if body:
+            tables.append(_markdown(head, body))
+    return "\n\n".join(tables) or "No suite names tiers or lengths."
+
+
+def _no_harm(results: Results) -> str:
+    """Compare Excise with the frozen ranking on the queries that exclude nothing."""
+    body = []
+    pairs: list[tuple[list[float], list[float]]] = []
+    for suite in results.suites:
+        excise, frozen = results.row(REFERENCE, suite), results.row("frozen", suite)
+        if excise is None or frozen is None or results.headline(suite) == "pairwise":
+            continue
+        ordinary = {q.id: q.values.get("ndcg@10") for q in excise.queries if q.ordinary}
+        _, a, b = align(ordinary, frozen.values("ndcg@10"))
+        if a:
+            pairs.append((a, b))
+            fired = mean(float(q.fired) for q in excise.queries if q.ordinary)
+            found = paired_bootstrap(a, b)
+            body.append([suite, str(found.n), _number(found.b), _number(found.a), _interval(found), _number(fired)])
+    if len(pairs) > 1:
+        found = paired_bootstrap([x for a, _ in pairs for x in a], [y for _, b in pairs for y in b])
+        body.append(["pooled", str(found.n), _number(found.b), _number(found.a), _interval(found), "–"])
+    if not body:
+        return "No suite here has queries that exclude nothing, or `frozen` and `default` did not both run."
+    return "nDCG@10 of queries that exclude nothing.\n\n" + _markdown(
+        ["suite", "queries", "frozen", "Excise", "difference [95 %]", "fired"], body
+    )
+
+
+def _better(results: Results) -> str:
+    """Name every system whose headline is above Excise's, with its interval."""
+    if not results.has(REFERENCE):
+        return "The row `default` is not in this run."
+    body = []
+    exclusion = [s for s in results.suites if results.headline(s) == "success@10"]
+    places = [([s], s) for s in results.suites] + ([(exclusion, "pooled")] if len(exclusion) > 1 else [])
+    for system in SYSTEMS:
+        if system.name == REFERENCE or not results.has(system.name):
+            continue
+        for suites, name in places:
+            found = results.against(system.name, suites, results.headline(suites[0]))
+            if found.difference is not None and found.difference > 0:
+                clear = "yes" if (found.p or 0) < _SIGNIFICANT else "no"
+                topics = {"true": "true topics", "forced": "no threshold"}.get(system.topics, "")
+                metric = results.headline(suites[0])
+                body.append([f"`{system.name}`", topics, name, metric, _interval(found), _p(found.p), clear])
+    if not body:
+        return "No system's headline is above Excise's on any suite."
+    return _markdown(["system", "given", "suite", "metric", "above Excise by [95 %]", "p", "p < 0.05"], body)
+
+
+def _skipped(results: Results) -> str:
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for row in results.rows:
+        if row.skipped is not None:
+            reasons.setdefault((row.system, row.skipped), []).append(row.suite)
+    return "\n".join(f"- `{system}` on {', '.join(suites)}: {reason}" for (system, reason), suites in reasons.items())
+
+
+def _provenance(results: Results) -> str:
+    head = ["suite", "split", "data", "documents", "queries", "seed", "backbone", "detector", "adapter"]
+    body: list[list[str]] = []
+    commands: dict[str, None] = {}
+    machines: dict[str, None] = {}
+    for suite in dict.fromkeys(r.suite for r in results.rows):
+        for row in sorted((r for r in results.rows if r.suite == suite), key=lambda r: r.system != REFERENCE):
+            if isinstance(row.head.get("command"), str):
+                commands[row.head["command"]] = None
+            machines[str(row.head.get("machine", "unknown"))] = None
+        first = next((r for r in results.rows if r.suite == suite and r.queries), None)
+        if first is not None:
+            facts: Mapping[str, Any] = first.head
+            names = ("split", "data", "documents", "n", "seed", "backbone", "detector", "adapter")
+            body.append([suite, *(str("–" if (v := facts.get(n)) is None else v) for n in names)])
+    seconds = sum(float(r.head.get("seconds") or 0.0) for r in results.rows)
+    version = ", ".join(sorted({str(r.head.get("version", "unknown")) for r in results.rows}))
+    lines = ["```console", *commands, "```"] if commands else []
+    about = f"Version {version}; {'; '.join(machines)}; {seconds / 60:.1f} minutes over all rows."
+    return "\n".join(lines) + ("\n\n" if lines else "") + about + "\n\n" + _markdown(head, body)
+
+
+# --- text -------------------------------------------------------------------------------
+
+
+def _with_reference(results: Results, systems: Sequence[System]) -> list[System]:
+    reference = [s for s in SYSTEMS if s.name == REFERENCE and s not in systems and results.has(REFERENCE)]
+    return [*reference, *systems]
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"
+
+
+def _p(value: float | None) -> str:
+    return "–" if value is None else "< 0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def _interval(found: Comparison) -> str:
+    if found.difference is None:
+        return "–"
+    return f"{found.difference:+.3f} [{found.low:+.3f}, {found.high:+.3f}]"
+
+
+def _markdown(head: Sequence[str], body: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *body]
+    return "\n".join("| " + " | ".join(str(c).replace("|", "\\|") for c in line) + " |" for line in lines)
