@@ -30,7 +30,7 @@ export EXCISE_TEST_EXTENSIONS_DIR := $(TORCH_EXTENSIONS_DIR)
 # Suites to measure on; the tests that want them are skipped where there are none.
 export EXCISE_SHARED ?= $(abspath ../shared)
 
-.PHONY: help demo test lint types compiled check format clean
+.PHONY: help demo test lint types compiled check docs notebooks format clean
 
 help:
 	@sed -n 's/^# \{0,1\}//p;/^$$/q' Makefile
@@ -59,6 +59,14 @@ compiled: $(VENV)/dev-$(KEY)
 # Also builds the sdist, the wheel from it, and runs the examples.
 check: $(VENV)/dev-$(KEY)
 	EXCISE_COLBERT_KERNELS=python $(RUN) -m pytest -m "not compiler"
+
+# The documentation site, in site/.
+docs: $(VENV)/dev-$(KEY)
+	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict
+
+# Runs the notebooks again and keeps their outputs.
+notebooks: $(VENV)/dev-$(KEY)
+	$(RUN) examples/notebooks/execute.py
 
 format: $(VENV)/dev-$(KEY)
 	$(RUN) -m ruff check --fix .

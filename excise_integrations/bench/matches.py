@@ -12,7 +12,7 @@ from torch import Tensor
 from .._scoring import _outside
 from ..encode.backbone import Backbone
 from ..encode.maxsim import TokenVectors, best_matches, pack_windows, sum_per_document
-from ..evidence import count_words, topic_mask, wanted_mask
+from ..evidence import count_words, opening_evidence, topic_mask, wanted_mask
 from ..types import Detection
 
 __all__ = ["EncodedQuery", "Matches", "Pool", "encode_query", "match"]
@@ -69,6 +69,7 @@ class Matches:
         owner: (windows,) which candidate a window belongs to, ascending.
         documents: how many candidates there are.
         wanted_words: content words among the wanted tokens.
+        opening: (documents, topics) evidence in the candidates' openings; None where no rule reads it.
     """
 
     full: Tensor
@@ -77,6 +78,7 @@ class Matches:
     owner: Tensor
     documents: int
     wanted_words: int
+    opening: Tensor | None = None
 
     def first(self, k: int) -> Matches:
         """Return the matches with the first ``k`` candidates."""
@@ -84,7 +86,8 @@ class Matches:
             return self
         keep = self.owner < k
         topics = tuple(t[keep] for t in self.topics)
-        return Matches(self.full[keep], self.wanted[keep], topics, self.owner[keep], k, self.wanted_words)
+        opening = None if self.opening is None else self.opening[:k]
+        return Matches(self.full[keep], self.wanted[keep], topics, self.owner[keep], k, self.wanted_words, opening)
 
     def score(self, scope: Literal["full", "wanted"]) -> Tensor:
         """Return MaxSim (documents,): the sum over the query's tokens in the best window."""
@@ -106,8 +109,8 @@ class Matches:
         return sum_per_document(windows, self.owner, self.documents)
 
 
-def match(query: EncodedQuery, documents: Sequence[TokenVectors]) -> Matches:
-    """Compare a query with at least one candidate."""
+def match(query: EncodedQuery, documents: Sequence[TokenVectors], *, opening_tokens: int = 0) -> Matches:
+    """Compare a query with at least one candidate; see :attr:`ExciseConfig.opening_tokens`."""
     block, mask, owner = pack_windows(documents)
     topics: tuple[Tensor, ...] = ()
     if query.topics:
@@ -121,6 +124,7 @@ def match(query: EncodedQuery, documents: Sequence[TokenVectors]) -> Matches:
         owner=owner,
         documents=len(documents),
         wanted_words=query.wanted_words,
+        opening=opening_evidence(query.topics, documents, opening_tokens) if topics and opening_tokens else None,
     )
 
 

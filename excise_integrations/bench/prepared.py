@@ -177,7 +177,8 @@ class Prepared:
         key = (topics, vectors, index)
         if key not in self._matches:
             documents = self.documents(index, vectors)
-            self._matches[key] = match(self.encoded(index, topics, vectors), documents)
+            opening = self.excise.config.opening_tokens
+            self._matches[key] = match(self.encoded(index, topics, vectors), documents, opening_tokens=opening)
         return self._matches[key]
 
     # --- words ------------------------------------------------------------------------------

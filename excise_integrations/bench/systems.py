@@ -112,6 +112,7 @@ _LEAVE_ONE_OUT = (
 _WANTED = {"score_query": "wanted"}
 _ALTERNATIVES = (
     System("per-topic", "alternatives", "one evidence per topic", settings={"demotion": "per_topic"}),
+    System("no-openings", "alternatives", "the openings of documents do not count", settings={"opening_tokens": 0}),
     System("max", "alternatives", "evidence: the strongest token", pool="max"),
     System("top-2", "alternatives", "evidence: the mean of the two strongest tokens", pool="top2"),
     System("mask-z", "alternatives", "scored by the wanted words only", settings=_WANTED),

@@ -59,8 +59,9 @@ def rank(
     wanted = None
     if matches.wanted_words >= config.dominance_words:
         wanted = matches.score("wanted") / matches.wanted.shape[1]
+    opening = matches.opening if per_topic and config.opening_tokens else None
     # The absolute cut is the rule of small shortlists; then every shortlist is one.
     rule = config.model_copy(update={"min_shortlist": matches.documents + 1}) if absolute else config
-    outcome = demote(scores, matches.evidence(pool, joined=not per_topic), rule, wanted=wanted)
+    outcome = demote(scores, matches.evidence(pool, joined=not per_topic), rule, wanted=wanted, opening=opening)
     tail = sorted(outcome.removed, key=lambda i: -outcome.scores[i]) if config.removed == "last" else []
     return Ranking((*outcome.order, *tail), outcome.removed)

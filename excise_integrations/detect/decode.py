@@ -10,6 +10,9 @@ from ..types import Span
 
 __all__ = ["TokenScores", "decode"]
 
+#: Chosen on the dev splits: a low bound keeps a topic in one piece, the share then drops what is a topic by accident.
+BOUND, SHARE = 0.3, 0.4
+
 _FILLER = (
     "a an the any some all and or nor but not no of about on to from with without in for by at as than rather other "
     "also its their his her our my your this that these those ones one information details detail mention mentions "
@@ -51,7 +54,9 @@ class TokenScores:
     continues: bool
 
 
-def decode(query: str, tokens: Sequence[TokenScores], *, bound: float = 0.5) -> tuple[Span, ...]:
+def decode(
+    query: str, tokens: Sequence[TokenScores], *, bound: float = BOUND, share: float = SHARE
+) -> tuple[Span, ...]:
     """Turn token probabilities into one span per topic.
 
     Args:
@@ -59,6 +64,7 @@ def decode(query: str, tokens: Sequence[TokenScores], *, bound: float = 0.5) -> 
         tokens: its tokens in order, special tokens left out.
         bound: a word belongs to a topic when a token of it reaches this; lowered to 0.8 of the
             strongest word when none does, so that a query that fires always names something.
+        share: a span stays when it has at least this share of the surest span's probability.
 
     Returns:
         Spans in query order, trimmed of determiners, cues and filler, none across a sentence end.
@@ -86,6 +92,8 @@ def decode(query: str, tokens: Sequence[TokenScores], *, bound: float = 0.5) -> 
                 at = a + named.start()
                 spans.append(Span(named.group(), at, at + len(named.group()), word.inside))
                 break
+    surest = max((s.confidence or 0.0 for s in spans), default=0.0)
+    spans = [s for s in spans if (s.confidence or 0.0) >= share * surest]
     # "not the ones on Church Street": a stray "on" is no topic beside one that is.
     return tuple([s for s in spans if not _is_filler(s)] or spans)
 
