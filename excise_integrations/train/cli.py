@@ -75,6 +75,20 @@ def detector(
     typer.echo(adapter.label)
 
 
+@app.command("average")
+def average(
+    adapters: Annotated[list[Path], typer.Argument(help="Adapter folders of one lineage.")],
+    out: Out,
+    task: Annotated[Literal["detector", "exclusion"], typer.Option(help="What the adapters are for.")] = "detector",
+    weight: Annotated[list[float] | None, typer.Option(help="One per adapter, in order; alike by default.")] = None,
+) -> None:
+    """Average the weights of several runs that descend from one."""
+    from .average import average_adapters
+
+    made = average_adapters(adapters, out, task=task, weights=weight, command=_command())
+    typer.echo(made.label)
+
+
 @app.command("adapter")
 def adapter(
     out: Out,
