@@ -229,8 +229,8 @@ def test_from_ragatouille_opens_paths_and_models(
         checkpoint = "/models/colbert"
         document_ids: ClassVar[list[str]] = ["cat"]
 
-        def add(self, documents: Any, ids: Any = None, metadata: Any = None) -> None:
-            self.added = (documents, ids, metadata)
+        def add(self, documents: Any, ids: Any = None, metadatas: Any = None) -> None:
+            self.added = (documents, ids, metadatas)
 
     opened: list[Any] = []
 

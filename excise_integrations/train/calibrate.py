@@ -114,10 +114,10 @@ def calibrate(
         chosen, reason = default, "Youden's J is flat over the admissible range; the default was kept"
     else:
         top = max(youden.values())
-        # The middle of the plateau is furthest from both kinds of error.
+        # Within the budgets a missed exclusion costs more than a false firing, which the operator bounds.
         plateau = [t for t in candidates if youden[t] >= top - test.noise / 2]
-        chosen = plateau[len(plateau) // 2]
-        reason = "middle of the plateau of Youden's J over the admissible range"
+        chosen = plateau[0]
+        reason = "lowest of the plateau of Youden's J over the admissible range"
     return Calibration(chosen, tuple(admissible), test, firing, reason)
 
 

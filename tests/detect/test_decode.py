@@ -174,3 +174,18 @@ def test_a_megabyte_between_two_words_takes_linear_time() -> None:
     spans = decode(query, tokens)
     assert time.process_time() - began < 2.0
     assert spans[-1].text == "end"
+
+
+def test_a_topic_in_brackets_ends_with_them() -> None:
+    query = "ethics of Kant (excluding Critique of Pure Reason) in our time"
+    assert texts(query, "Critique of Pure Reason) in our time") == ["Critique of Pure Reason"]
+    assert texts("films but not Pinocchio (1940) please", "Pinocchio (1940)") == ["Pinocchio (1940)"]
+
+
+def test_what_is_marked_faintly_beside_a_sure_topic_is_none() -> None:
+    query = "rivers except the Ob, that reach the Arctic Ocean"
+    tokens = tokens_of(query, "Ob", strong=0.99)
+    faint = {t.start: t for t in tokens_of(query, "Ocean", strong=0.55) if t.inside > 0.5}
+    tokens = [faint.get(t.start, t) for t in tokens]
+    assert [s.text for s in decode(query, tokens)] == ["Ob"]
+    assert [s.text for s in decode(query, tokens, share=0.5)] == ["Ob", "Ocean"]
