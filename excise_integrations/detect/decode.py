@@ -162,7 +162,9 @@ def _trim(query: str, start: int, end: int) -> tuple[int, int] | None:
         before = (start, end)
         while start < end and (query[start] in _EDGE or query[start].isspace()):
             start += 1
-        while start < end and (query[end - 1] in _EDGE or query[end - 1] in "!?…" or query[end - 1].isspace()):
+        while start < end and (query[end - 1] in _EDGE + "!?…" or query[end - 1].isspace()):
+            if query[end - 1] == ")" and "(" in query[start : end - 1]:
+                break
             end -= 1
         if query[start:end].endswith(".") and not _OWN_DOT.search(query, start, end):
             end -= 1

@@ -1,4 +1,4 @@
-"""The operator on human-written exclusions: true topics over frozen vectors, on a sample of ExcluIR."""
+"""The operator on human-written exclusions: true topics over frozen vectors, over a part of ExcluIR's corpus."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ SUITE = SHARED / "data" / "exclusion" / "excluir"
 pytestmark = pytest.mark.skipif(
     not SUITE.is_dir(), reason=f"{SUITE} is absent; EXCISE_SHARED names the folder that holds data/exclusion"
 )
-QUERIES, DISTRACTORS = 60, 700
+DISTRACTORS = 1500
 
 
 @pytest.fixture(scope="module")
 def excluir() -> Suite:
-    """Sixty queries that exclude something, their judged documents and some distractors."""
+    """Every dev query with a recorded topic, the judged documents, and distractors of the corpus."""
     suite = load_suite(SUITE, "dev")
-    queries = tuple(q for q in suite.queries if q.excluded)[:QUERIES]
+    queries = tuple(q for q in suite.queries if q.excluded)
     judged = {d for q in queries for d in suite.qrels[q.id]}
     others = [d for d in suite.documents if d.id not in judged]
     chosen = {d.id for d in random.Random(0).sample(others, DISTRACTORS)} | judged
@@ -43,8 +43,8 @@ def test_true_topics_beat_the_frozen_ranking(excluir: Suite) -> None:
     excise = Excise.from_pretrained("minilm", detector="rules", adapter="none")
     summary = evaluate_suite(excise, excluir, topics="true").summary()
     frozen, ours = summary["frozen"], summary["excise"]
-    assert frozen["success@10"] <= 0.3
-    # Two standard errors below what the whole split gives (docs/benchmarks.md).
-    assert ours["success@10"] - frozen["success@10"] >= 0.55
-    assert ours["leak"] <= 0.15
-    assert ours["hit@10"] >= frozen["hit@10"] - 0.2
+    # The whole corpus gives a little less on both sides (docs/benchmarks.md).
+    assert frozen["success@10"] <= 0.15
+    assert ours["success@10"] - frozen["success@10"] >= 0.70
+    assert ours["leak"] <= 0.12
+    assert ours["hit@10"] >= frozen["hit@10"] - 0.1
