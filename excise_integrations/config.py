@@ -49,7 +49,7 @@ class ExciseConfig(BaseModel):
         "'per_topic': each excluded topic is demoted by itself.",
     )
     topic_fraction: float = Field(
-        0.89, ge=0.0, le=1.0, description="'per_topic': removable at or above this share of the topic's max evidence."
+        0.87, ge=0.0, le=1.0, description="'per_topic': removable at or above this share of the topic's max evidence."
     )
     opening_tokens: int = Field(
         16,
