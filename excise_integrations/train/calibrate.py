@@ -114,10 +114,11 @@ def calibrate(
         chosen, reason = default, "Youden's J is flat over the admissible range; the default was kept"
     else:
         top = max(youden.values())
-        # Within the budgets a missed exclusion costs more than a false firing, which the operator bounds.
+        # Within the budgets a missed exclusion costs more than a false firing, which the operator bounds; but
+        # what is more likely silent than not stays silent.
         plateau = [t for t in candidates if youden[t] >= top - test.noise / 2]
-        chosen = plateau[0]
-        reason = "lowest of the plateau of Youden's J over the admissible range"
+        chosen = next((t for t in plateau if t >= 0.5), plateau[-1])
+        reason = "lowest of the plateau of Youden's J over the admissible range, from 0.5 on"
     return Calibration(chosen, tuple(admissible), test, firing, reason)
 
 
