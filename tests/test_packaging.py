@@ -97,6 +97,7 @@ def test_the_sdist_has_the_sources_and_nothing_else(sdist: set[str]) -> None:
     files = {name for name in sdist if "/" not in name}
     assert files == {
         ".gitignore", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "NOTICE", "PKG-INFO", "README.md",
+        "SECURITY.md", "mkdocs.yml",
         "constraints.txt", "pyproject.toml",
     }  # fmt: skip
 
@@ -125,7 +126,7 @@ def test_the_metadata(metadata: Message, installed: Path) -> None:
     assert set(metadata["Requires-Python"].split(",")) == {">=3.10", "<3.14"}
     extras = set(metadata.get_all("Provides-Extra", []))
     assert extras == {
-        "all", "bench", "cli", "embedded", "langchain", "llama-index", "qdrant", "ragatouille", "train",
+        "all", "bench", "cli", "embedded", "langchain", "llama-index", "otel", "qdrant", "ragatouille", "train",
     }  # fmt: skip
     assert extra(metadata, "all") == set().union(*(extra(metadata, name) for name in extras))
     assert "ragatouille<0.0.10,>=0.0.9" in extra(metadata, "ragatouille")
