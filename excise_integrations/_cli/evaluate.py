@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -61,6 +60,7 @@ def evaluate(
     """Measure the frozen ranking and Excise's on suites, and detection on files of queries."""
     if not suites and not queries:
         raise typer.BadParameter("give at least one suite, or --queries.", param_hint="SUITE...")
+    from ..bench.rows import write_text
     from ..bench.suites import load_queries, load_suites
     from . import render
 
@@ -101,9 +101,9 @@ def evaluate(
     if json_path == "-":
         typer.echo(json.dumps(report, indent=2))
     elif json_path is not None:
-        _write(Path(json_path), json.dumps(report, indent=2) + "\n")
+        write_text(Path(json_path), json.dumps(report, indent=2) + "\n")
     if per_query is not None:
-        _write(per_query, "".join(json.dumps(r) + "\n" for r in records))
+        write_text(per_query, "".join(json.dumps(r) + "\n" for r in records))
 
 
 def _measure_queries(
@@ -162,16 +162,6 @@ def _named(paths: Iterable[Path]) -> dict[str, Path]:
         name = path.resolve().parent.name if path.stem == "queries" else path.stem
         out[name if name not in out else str(path)] = path
     return out
-
-
-def _write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        temporary.write_text(text, encoding="utf-8")
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _suite_table(name: str, summary: Mapping[str, Any]) -> Table:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ..errors import SuiteError
 from .metrics import METRICS, Values, average
+from .suites import json_lines
 
 __all__ = ["QueryRow", "Row", "read_folder", "read_head", "read_row", "row_path", "write_row", "write_text"]
 
@@ -129,7 +130,7 @@ def read_row(path: Path) -> Row:
     Raises:
         SuiteError: the file is missing, malformed or incomplete.
     """
-    records = list(_records(path))
+    records = [record for _, record in json_lines(path)]
     try:
         head, *lines = records
         row = Row(
@@ -162,20 +163,3 @@ def read_folder(folder: str | Path) -> list[Row]:
 
 def _query(record: dict[str, Any]) -> QueryRow:
     return QueryRow(**{**record, "top": tuple(record["top"]), "removed": tuple(record["removed"])})
-
-
-def _records(path: Path) -> Iterator[dict[str, Any]]:
-    try:
-        with path.open(encoding="utf-8") as handle:
-            for number, line in enumerate(handle, start=1):
-                try:
-                    record = json.loads(line)
-                except ValueError as error:
-                    raise SuiteError(f"{path}, line {number}: not JSON ({error}).") from None
-                if not isinstance(record, dict):
-                    raise SuiteError(f"{path}, line {number}: a JSON object is needed, not {type(record).__name__}.")
-                yield record
-    except OSError as error:
-        raise SuiteError(f"{path} cannot be read: {error.strerror or error}.") from None
-    except UnicodeDecodeError as error:
-        raise SuiteError(f"{path}: not UTF-8 ({error.reason}).") from None

@@ -11,7 +11,7 @@ from typing import Any
 from ..errors import SuiteError
 from ..types import Candidate
 
-__all__ = ["Query", "Suite", "load_corpus", "load_queries", "load_suite", "load_suites"]
+__all__ = ["Query", "Suite", "json_lines", "load_corpus", "load_queries", "load_suite", "load_suites"]
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ def load_corpus(path: Path) -> tuple[list[Candidate], set[str], list[str]]:
     seen: set[str] = set()
     repeated: set[str] = set()
     warnings: list[str] = []
-    for number, record in _records(path):
+    for number, record in json_lines(path):
         name = _string(record, "_id", path, number, required=True)
         text = _string(record, "text", path, number, required=True, blank=True)
         title = _string(record, "title", path, number)
@@ -152,7 +152,7 @@ def load_queries(path: str | Path) -> list[Query]:
     path = Path(path)
     queries: list[Query] = []
     seen: set[str] = set()
-    for number, record in _records(path):
+    for number, record in json_lines(path):
         name = _string(record, "_id", path, number) or str(number)
         if name in seen:
             raise SuiteError(f"{path}, line {number}: the query id {name!r} occurs twice.")
@@ -216,7 +216,8 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
         raise SuiteError(f"{path} cannot be read: {error.strerror or error}.") from None
 
 
-def _records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+def json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield each line's number and its object, blank lines left out; raise :class:`SuiteError` for what is none."""
     for number, line in _lines(path):
         try:
             record = json.loads(line)

@@ -14,7 +14,7 @@ import torch
 from ..encode.maxsim import TokenVectors
 from ..errors import InvalidInputError, MissingExtraError
 from ..types import Candidate
-from ._snapshot import check_documents
+from ._snapshot import check_documents, check_lists
 
 try:
     from qdrant_client import models
@@ -54,12 +54,7 @@ def documents(
     Raises:
         InvalidInputError: lists of different lengths, a blank text, a repeated id, metadata that is no JSON.
     """
-    if isinstance(texts, str):
-        raise InvalidInputError("texts is one string; give a list of texts.")
-    texts = list(texts)
-    for name, other in (("ids", ids), ("metadatas", metadatas)):
-        if other is not None and len(other) != len(texts):
-            raise InvalidInputError(f"There are {len(texts)} texts but {len(other)} {name}; give one per text.")
+    texts = check_lists(texts, ids, metadatas)
     # Several writers cannot agree on numbers.
     names = [str(uuid.uuid4()) for _ in texts] if ids is None else ids
     records = metadatas or [{}] * len(texts)

@@ -14,7 +14,7 @@ from ..errors import InvalidInputError
 from ..types import Candidate
 from ._packed import PackedVectors
 
-__all__ = ["Snapshot", "check_documents", "check_search"]
+__all__ = ["Snapshot", "check_documents", "check_lists", "check_search"]
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,23 @@ class Snapshot:
             if c.id in seen or c.id in self.positions:
                 raise InvalidInputError(f"The id {c.id!r} is used twice; ids must be unique within a collection.")
             seen.add(c.id)
+
+
+def check_lists(
+    texts: Sequence[str], ids: Sequence[str] | None, metadatas: Sequence[Mapping[str, Any]] | None
+) -> list[str]:
+    """Return the texts as a list.
+
+    Raises:
+        InvalidInputError: they are one string, or the ids or the metadata are not one per text.
+    """
+    if isinstance(texts, str):
+        raise InvalidInputError("texts is one string; give a list of texts.")
+    texts = list(texts)
+    for name, other in (("ids", ids), ("metadatas", metadatas)):
+        if other is not None and len(other) != len(texts):
+            raise InvalidInputError(f"There are {len(texts)} texts but {len(other)} {name}; give one per text.")
+    return texts
 
 
 def check_documents(new: Sequence[Candidate]) -> None:

@@ -17,7 +17,7 @@ from ..types import Candidate
 from ._memory_disk import fingerprint, read_index, read_manifest, write_index
 from ._packed import PackedVectors, top
 from ._progress import Progress, reporter
-from ._snapshot import Snapshot, check_documents, check_search
+from ._snapshot import Snapshot, check_documents, check_lists, check_search
 
 __all__ = ["MemoryFirstStage", "Progress"]
 
@@ -159,12 +159,7 @@ class MemoryFirstStage:
         Returns:
             The ids of the added texts.
         """
-        if isinstance(texts, str):
-            raise InvalidInputError("texts is one string; give a list of texts.")
-        texts = list(texts)
-        for name, other in (("ids", ids), ("metadatas", metadatas)):
-            if other is not None and len(other) != len(texts):
-                raise InvalidInputError(f"There are {len(texts)} texts but {len(other)} {name}; give one per text.")
+        texts = check_lists(texts, ids, metadatas)
         # Writers wait for each other; a search takes the snapshot that is there.
         with self._lock:
             if ids is None:
