@@ -70,6 +70,13 @@ class ExciseConfig(BaseModel):
         description="'per_topic': openings count when the best of them has at least this share of the topic's max "
         "evidence, that is, when some document of the shortlist opens with the topic.",
     )
+    opening_crowd: int = Field(
+        10,
+        ge=1,
+        description="'per_topic': openings count when at most this many candidates have `topic_fraction` of the "
+        "topic's max evidence. A topic that more of them name (an actor, an office) is what documents have in common, "
+        "not what one of them is about, and naming it anywhere is enough.",
+    )
     total_cap: int = Field(9, ge=0, description="'per_topic': at most this many removals over all topics.")
     dominance: float | None = Field(
         0.12,

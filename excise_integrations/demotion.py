@@ -229,7 +229,8 @@ def _about(evidence: Tensor, opening: Tensor | None, config: ExciseConfig) -> Te
     opening = opening.to(evidence)
     for t in range(evidence.shape[1]):
         top, first = float(evidence[:, t].max()), float(opening[:, t].max())
-        if first > 0 and first >= config.opening_gate * top:
+        crowd = int((evidence[:, t] >= config.topic_fraction * top).sum())
+        if first > 0 and first >= config.opening_gate * top and crowd <= config.opening_crowd:
             share = opening[:, t] / first
             about[:, t] = (1 - config.opening_weight) * evidence[:, t] + config.opening_weight * share * top
     return about

@@ -264,6 +264,17 @@ def test_openings_count_only_where_some_document_opens_with_the_topic() -> None:
         demote(scores, evidence, TOPICS, opening=opening[:3])
 
 
+def test_openings_do_not_count_where_many_documents_name_the_topic() -> None:
+    scores = torch.arange(20.0, 0.0, -1.0)
+    evidence, opening = torch.full((20, 1), 0.1), torch.full((20, 1), 0.1)
+    evidence[:4], opening[0] = 0.9, 0.9
+    assert demote(scores, evidence, TOPICS, opening=opening).removed == (0,)
+    crowded = TOPICS.model_copy(update={"opening_crowd": 3})
+    assert demote(scores, evidence, crowded, opening=opening).removed == (0, 1, 2)
+    evidence[4:11] = 0.9
+    assert demote(scores, evidence, TOPICS, opening=opening).removed == (0, 1, 2)
+
+
 def test_per_topic_protects_a_candidate_below_the_cuts_where_there_is_one() -> None:
     scores, evidence = [5.0, 4.0, 3.0, 2.0, 1.0], [0.9, 0.89, 0.1, 0.1, 0.1]
     assert run(scores, evidence, config=TOPICS).protected == 2
