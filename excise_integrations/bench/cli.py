@@ -8,12 +8,14 @@ import shlex
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from .._cli import options as opt
+from .controls_cli import train as train_
 from .speed_cli import speed
 
 if TYPE_CHECKING:
@@ -51,6 +53,19 @@ def run(
     train: Annotated[
         Path | None, typer.Option("--train", help="A suite whose split 'train' trains the learned readout gate.")
     ] = None,
+    external: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--external",
+            metavar="NAME=KIND:MODEL",
+            help="A system from outside as a row, repeatable: KIND is dense, cross-encoder, late-interaction, adapter, "
+            "query-adapter or rerankers ('control:' before it for a fine-tuned one), MODEL a folder or a hub id.",
+        ),
+    ] = None,
+    download: Annotated[bool, typer.Option("--download", help="Fetch weights of --external from the hub.")] = False,
+    budget: Annotated[
+        int | None, typer.Option("--budget", min=1, help="Every system reads this many words of a document only.")
+    ] = None,
     backbone: Annotated[str, typer.Option("--backbone", help="'minilm', a checkpoint folder, or a hub id.")] = "minilm",
     detector: opt.DetectorName = "auto",
     demotion: opt.Demotion = None,
@@ -61,18 +76,25 @@ def run(
     """Run systems on suites; each writes OUT/SUITE/SYSTEM.jsonl, one line per query."""
     from .._cli import render
     from .._cli.progress import StageBars
+    from .external import parse_external
+    from .rankers import external_ranker
     from .run import run_suite
     from .store import VectorStore
-    from .suites import load_suites
-    from .systems import choose
+    from .suites import load_suites, shorten
+    from .systems import SYSTEMS, choose
 
-    chosen = choose([name for value in systems or () for name in value.split(",") if name])
+    outside = {e.name: e for e in map(parse_external, external or ())}
+    names = [name for value in systems or () for name in value.split(",") if name]
+    chosen = choose(names, (*SYSTEMS, *(e.system for e in outside.values())))
     loaded = load_suites(suites, split)
+    if budget is not None:
+        loaded = [shorten(suite, budget) for suite in loaded]
     excise = opt.load_excise(
         backbone, detector=detector, adapter=adapter, demotion=demotion, device=device, settings=settings
     )
     store = VectorStore(cache) if cache is not None else None
     gate, source = _gate(excise, train, store)
+    rankers = {name: partial(external_ranker, e, store, download=download) for name, e in outside.items()}
     console = render.console(stderr=True)
     facts = {"command": shlex.join(["excise", *sys.argv[1:]])}
     for suite in loaded:
@@ -81,7 +103,7 @@ def run(
         with StageBars(f"{suite.name}: ") as bars:
             for row, new in run_suite(
                 excise, suite, out, systems=chosen, limit=limit, seed=seed, candidates=candidates, store=store,
-                gate=gate, gate_source=source, facts=facts, progress=bars,
+                gate=gate, gate_source=source, external=rankers, facts=facts, progress=bars,
             ):  # fmt: skip
                 typer.echo(_line(row, new))
 
@@ -193,6 +215,7 @@ def systems_() -> None:
 
 
 app.command("speed")(speed)
+app.command("train")(train_)
 
 
 def _gate(

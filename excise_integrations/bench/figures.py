@@ -16,6 +16,7 @@ __all__ = ["draw_figures"]
 _COLOURS = {
     "ladder": "#0072B2", "paper-ladder": "#CC79A7", "leave-one-out": "#56B4E9", "alternatives": "#999999",
     "k": "#CCCCCC", "topics": "#009E73", "interventions": "#D55E00",
+    "rivals": "#000000", "controls": "#E69F00",
 }  # fmt: skip
 
 
@@ -65,14 +66,14 @@ def _mean_of(results: Results, system: str, metric: str) -> float | None:
 def _scatter(results: Results, axes: Any) -> bool:
     seen: set[str] = set()
     places: dict[tuple[float, float], list[str]] = {}
-    for system in SYSTEMS:
+    for system in results.systems:
         x, y = _mean_of(results, system.name, "ordinary"), _mean_of(results, system.name, "success@10")
         if x is None or y is None or system.topics != "detected" or system.group == "k":
             continue
         label = None if system.group in seen else system.group
         axes.scatter(x, y, color=_COLOURS[system.group], label=label, s=40 if system.name == "default" else 18)
         seen.add(system.group)
-        if system.group in ("ladder", "paper-ladder", "interventions"):
+        if system.group in ("ladder", "paper-ladder", "interventions", "rivals", "controls"):
             places.setdefault((round(x, 3), round(y, 3)), []).append(system.name)
     for place, names in places.items():
         axes.annotate(", ".join(names), place, fontsize=6, xytext=(3, 3), textcoords="offset points")

@@ -55,11 +55,15 @@ class LexicalIndex:
 
     def share(self, topic: str) -> npt.NDArray[np.float64]:
         """Return each document's BM25 for a topic as a share of the corpus's highest, in [0, 1]."""
-        known = [w for w in content_words(topic) if w in self._counts]
+        scores = self.scores(content_words(topic))
+        return scores / max(float(scores.max()), 1e-9)
+
+    def scores(self, words: Sequence[str]) -> npt.NDArray[np.float64]:
+        """Return each document's BM25 for words, of which unknown ones count nothing."""
+        known = [w for w in words if w in self._counts]
         if not known:
             return np.zeros(self._documents)
-        scores = np.asarray(self._bm25.get_scores(known), dtype=np.float64)
-        return scores / max(float(scores.max()), 1e-9)
+        return np.asarray(self._bm25.get_scores(known), dtype=np.float64)
 
 
 def positional(

@@ -40,6 +40,19 @@ class Results:
     def _table(self) -> dict[tuple[str, str], Row]:
         return {(r.system, r.suite): r for r in self.rows if r.queries}
 
+    @cached_property
+    def systems(self) -> list[System]:
+        """The systems that ran, in the order of the report; those from outside come last in their group."""
+        known = [s for s in SYSTEMS if self.has(s.name)]
+        names = {s.name for s in SYSTEMS}
+        heads = {r.system: r.head for r in self.rows if r.queries and r.system not in names}
+        outside = [
+            System(name, head["group"], head["title"], method="external", vectors="frozen")
+            for name, head in heads.items()
+            if head.get("group") in GROUPS
+        ]
+        return [*known, *outside]
+
     def row(self, system: str, suite: str) -> Row | None:
         """Return the outcomes of a system on a suite, or None."""
         return self._table.get((system, suite))
@@ -86,7 +99,7 @@ def render_report(rows: Iterable[Row], figures: Sequence[str] = ()) -> str:
     parts = ["# Benchmark", _provenance(results)]
     parts += [f"![{path.rsplit('/', 1)[-1].rsplit('.', 1)[0]}]({path})" for path in figures]
     for group, title in GROUPS.items():
-        systems = [s for s in SYSTEMS if s.group == group and results.has(s.name)]
+        systems = [s for s in results.systems if s.group == group]
         if systems:
             parts += [f"## {title}", _suite_table(results, systems), _pooled_table(results, systems)]
     parts += ["## By tier and length", _breakdown(results), "## No harm", _no_harm(results)]
@@ -196,8 +209,8 @@ def _better(results: Results) -> str:
     body = []
     exclusion = [s for s in results.suites if results.headline(s) == "success@10"]
     places = [([s], s) for s in results.suites] + ([(exclusion, "pooled")] if len(exclusion) > 1 else [])
-    for system in SYSTEMS:
-        if system.name == REFERENCE or not results.has(system.name):
+    for system in results.systems:
+        if system.name == REFERENCE:
             continue
         for suites, name in places:
             found = results.against(system.name, suites, results.headline(suites[0]))

@@ -13,6 +13,7 @@ from typing import Any
 
 from .._assembly import override
 from ..config import ExciseConfig
+from ..errors import AdapterError, BackboneError, MissingExtraError
 from ..pipeline import Excise
 from ..types import Detection
 from ..version import __version__
@@ -20,6 +21,7 @@ from .gate import ReadoutGate
 from .interventions import WEIGHTS, intervene
 from .metrics import Values, detection_metrics, ranking_metrics
 from .prepared import Candidates, Prepared, Vectors, sample, suite_digest
+from .rankers import Ranker, builtin_ranker
 from .rows import QueryRow, Row, read_head, row_path, write_row
 from .store import VectorStore
 from .suites import Suite
@@ -46,6 +48,7 @@ def run_suite(
     store: VectorStore | None = None,
     gate: Callable[[], ReadoutGate] | None = None,
     gate_source: str = "",
+    external: Mapping[str, Callable[[], Ranker]] | None = None,
     facts: Mapping[str, Any] | None = None,
     progress: Stage | None = None,
 ) -> Iterator[tuple[Row, bool]]:
@@ -65,6 +68,8 @@ def run_suite(
         store: where document vectors are kept between runs.
         gate: gives the trained readout gate; None skips the systems that need it.
         gate_source: what the gate is trained on, for the key.
+        external: loads the ranker of systems whose method is "external", by their name; those of
+            :data:`~excise_integrations.bench.systems.SYSTEMS` need not be given.
         facts: what else the files should say, e.g. the command.
         progress: see :data:`~excise_integrations.bench.summary.Stage`.
 
@@ -92,7 +97,8 @@ def run_suite(
     trained: ReadoutGate | None = None
     for system in systems:
         config = override(base, system.settings)
-        key = _key(shared, system, config)
+        ranker, reason = _ranker(system, external or {}, store)
+        key = _key({**shared, "ranker": ranker.label} if ranker else shared, system, config)
         head = {
             "group": system.group, "title": system.title, "topics": system.topics,
             "settings": config.model_dump(mode="json"), **known,
@@ -101,14 +107,15 @@ def run_suite(
         if old is not None and old.get("key") == key:
             yield Row(suite.name, system.name, key, old, old.get("skipped")), False
             continue
-        reason = missing_need(system, excise, gate is not None)
+        reason = reason or missing_need(system, excise, gate is not None)
         if reason is not None:
             row = Row(suite.name, system.name, key, head, reason)
         else:
             clock = time.perf_counter()
             if system.method == "gate" and trained is None and gate is not None:
                 trained = gate()
-            rows = _run(system, prepared, config, trained, step(progress, system.name))
+            report = step(progress, system.name)
+            rows = _measure(prepared, ranker, report) if ranker else _run(system, prepared, config, trained, report)
             seconds = {"seconds": round(time.perf_counter() - clock, 2)}
             row = Row(suite.name, system.name, key, {**head, **seconds}, None, rows)
         write_row(out, row)
@@ -124,6 +131,33 @@ def missing_need(system: System, excise: Excise, gate: bool) -> str | None:
     if "training" in system.needs and not gate:
         return "No training pairs were given for the readout; --train names them."
     return None
+
+
+def _ranker(
+    system: System, external: Mapping[str, Callable[[], Ranker]], store: VectorStore | None
+) -> tuple[Ranker | None, str | None]:
+    """Load a system's ranker, where it has one, or say why it cannot be loaded."""
+    if system.method != "external":
+        return None, None
+    try:
+        return (external[system.name]() if system.name in external else builtin_ranker(system.name, store)), None
+    except (AdapterError, BackboneError, MissingExtraError) as error:
+        return None, str(error)
+
+
+def _measure(prepared: Prepared, ranker: Ranker, progress: Callable[[int, int], None] | None) -> tuple[QueryRow, ...]:
+    """Outcomes of a system that ranks by itself: it detects nothing and removes nothing."""
+    if not prepared.queries:
+        return ()
+    rankings = {q.id: r for q, r in zip(prepared.queries, ranker.rank(prepared, progress), strict=True)}
+    measured = ranking_metrics(rankings, prepared.suite.qrels, judged_only=prepared.candidates == "judged")
+    return tuple(
+        QueryRow(
+            id=q.id, groups=dict(q.groups), topics=len(q.excluded),
+            values={**measured[q.id], **dict.fromkeys(_DETECTION_VALUES)}, top=tuple(rankings[q.id][:10]),
+        )
+        for q in prepared.queries
+    )  # fmt: skip
 
 
 def _run(

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from ..errors import SuiteError
 from ..types import Candidate
 
-__all__ = ["Query", "Suite", "json_lines", "load_corpus", "load_queries", "load_suite", "load_suites"]
+__all__ = ["Query", "Suite", "json_lines", "load_corpus", "load_queries", "load_suite", "load_suites", "shorten"]
 
 
 @dataclass(frozen=True)
@@ -91,6 +91,12 @@ def load_suite(folder: str | Path, split: str = "dev") -> Suite:
         qrels=qrels,
         warnings=tuple(warnings),
     )
+
+
+def shorten(suite: Suite, words: int) -> Suite:
+    """Return a suite whose documents end after so many words: an equal budget for every system."""
+    documents = tuple(replace(d, text=" ".join(d.text.split()[:words])) for d in suite.documents)
+    return replace(suite, documents=documents)
 
 
 def load_suites(folders: Sequence[str | Path], split: str = "dev") -> list[Suite]:

@@ -10,7 +10,9 @@ from ..errors import InvalidInputError
 
 __all__ = ["GROUPS", "SYSTEMS", "Group", "System", "choose"]
 
-Group = Literal["ladder", "paper-ladder", "leave-one-out", "alternatives", "k", "topics", "interventions"]
+Group = Literal[
+    "ladder", "paper-ladder", "leave-one-out", "alternatives", "k", "topics", "interventions", "rivals", "controls"
+]
 GROUPS: dict[Group, str] = {
     "ladder": "The ladder: each rung adds one stage to the one above",
     "paper-ladder": "The paper's rule: one evidence over all topics, rung by rung",
@@ -19,6 +21,8 @@ GROUPS: dict[Group, str] = {
     "k": "Shortlist size",
     "topics": "True against detected topics",
     "interventions": "Test-time interventions over frozen vectors, beside MaxSim(Z) demotion",
+    "rivals": "What a user could pick instead",
+    "controls": "Fine-tuned controls: other systems trained on the exclusion adapter's triples",
 }
 
 Topics = Literal["detected", "true", "forced"]
@@ -33,8 +37,8 @@ class System:
         name: unique, and the name of its result files.
         group: the table that it belongs to.
         title: what it does, as a phrase.
-        method: ``"frozen"`` (the first stage as it is), ``"rule"`` (the operator, as the other fields say), or the
-            name of an intervention.
+        method: ``"frozen"`` (the first stage as it is), ``"rule"`` (the operator, as the other fields say),
+            ``"external"`` (another system, which ranks by itself), or the name of an intervention.
         settings: fields of :class:`~excise_integrations.ExciseConfig` that differ from the run's.
         topics: ``"detected"``, ``"true"`` (the suite's), or ``"forced"``: detected without a threshold, so that
             every query excludes something.
@@ -168,7 +172,20 @@ _INTERVENTIONS = tuple(
     for topics in ("detected", "true")
 )  # fmt: skip
 
-SYSTEMS: tuple[System, ...] = (*_LADDER, *_PAPER, *_LEAVE_ONE_OUT, *_ALTERNATIVES, *_K, *_TOPICS, *_INTERVENTIONS)
+_RIVALS = tuple(
+    System(name, "rivals", title, method="external", vectors="frozen")
+    for name, title in (
+        ("dense", "all-MiniLM-L6-v2 as it is: one vector a document"),
+        ("dense-passages", "the same over 350-word passages, a document by its best one"),
+        ("bm25", "BM25"),
+        ("bm25-not", "BM25, the words that the cue rules find as NOT"),
+        ("colbert-rerank", "LlamaIndex ColbertRerank over the frozen shortlist"),
+    )
+)
+
+SYSTEMS: tuple[System, ...] = (
+    *_LADDER, *_PAPER, *_LEAVE_ONE_OUT, *_ALTERNATIVES, *_K, *_TOPICS, *_INTERVENTIONS, *_RIVALS,
+)  # fmt: skip
 """Every system, in the order of the report."""
 
 
