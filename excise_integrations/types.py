@@ -209,6 +209,10 @@ class ExciseResult:
 
         return Report(self)
 
+    def _repr_html_(self) -> str:
+        """Return a fragment without scripts for notebooks: :meth:`report`'s."""
+        return self.report()._repr_html_()
+
 
 def join_warnings(*groups: Sequence[str]) -> tuple[str, ...]:
     """Concatenate groups of warnings, dropping repeats, keeping order."""

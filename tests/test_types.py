@@ -92,3 +92,10 @@ def test_the_final_score_is_the_verdict_s() -> None:
 
 def test_warnings_are_joined_without_repeats_in_order() -> None:
     assert join_warnings(["b", "a"], [], ["a", "c"]) == ("b", "a", "c")
+
+
+def test_a_result_shows_itself_in_a_notebook_as_its_report_without_scripts() -> None:
+    html = result()._repr_html_()
+    assert "Tesla" in html
+    assert "penalised" in html
+    assert "<script" not in html

@@ -29,27 +29,44 @@ def train(
     epochs: Annotated[int, typer.Option("--epochs", min=1)] = 1,
     backbone: Annotated[str, typer.Option("--backbone", help="'minilm', a checkpoint folder, or a hub id.")] = "minilm",
     seed: Annotated[int, typer.Option("--seed")] = 0,
+    max_minutes: Annotated[
+        float | None, typer.Option("--max-minutes", min=0, help="End the last training after the step that passes it.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Estimate the minutes from a few steps, and end.")] = False,
 ) -> None:
     """Fine-tune another system on the triples of the exclusion adapter; `bench run --external` runs it."""
     from ..encode.backbone import Backbone
+    from ..errors import SuiteError
     from ..train.triples import read_triples
-    from .controls import train_control
+    from .controls import control_minutes, train_control
     from .suites import json_lines
 
     pool = read_triples(triples)
     ordinary = []
-    if rehearsal is not None:
-        ordinary = [(str(r["query"]), str(r["positive"])) for _, r in json_lines(rehearsal)]
+    for number, record in json_lines(rehearsal) if rehearsal is not None else ():
+        pair = (record.get("query"), record.get("positive"))
+        if not all(isinstance(text, str) and text.strip() for text in pair):
+            raise SuiteError(f"{rehearsal}, line {number}: 'query' and 'positive' must be non-blank strings.")
+        ordinary.append((str(pair[0]), str(pair[1])))
+    frozen = Backbone.from_pretrained(backbone)
+    if dry_run:
+        minutes = control_minutes(
+            kind, pool, backbone=frozen, ordinary=len(ordinary), rates=rates, limit=limit, epochs=epochs, seed=seed
+        )
+        typer.echo(f"{kind}: {len(pool)} triples, about {minutes:.0f} minutes of training steps")
+        return
     made = train_control(
         kind,
         pool,
         out,
-        backbone=Backbone.from_pretrained(backbone),
+        backbone=frozen,
         ordinary=ordinary,
         rates=rates,
         limit=limit,
         epochs=epochs,
         seed=seed,
+        max_minutes=max_minutes,
+        sources=[path.name for path in triples],
         command=shlex.join(["excise", *sys.argv[1:]]),
         progress=lambda line: typer.echo(line, err=True),
     )

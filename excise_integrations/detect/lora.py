@@ -17,6 +17,7 @@ from ..errors import InvalidInputError
 from ..types import Detection, Span
 from ..weights import Adapter, load_adapter
 from .decode import TokenScores, decode
+from .language import language_warnings
 from .spans import wanted_part
 from .tagger import SpanTagger
 
@@ -256,7 +257,7 @@ class LoraDetector:
             confidence=score,
             spans=spans,
             wanted=wanted_part(query, spans),
-            warnings=warnings,
+            warnings=(*warnings, *language_warnings(query)),
         )
 
     def __getstate__(self) -> dict[str, Any]:

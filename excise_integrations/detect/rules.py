@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from ..types import Detection, Span
+from .language import language_warnings
 from .spans import wanted_part
 
 __all__ = ["RulesDetector"]
@@ -101,7 +102,7 @@ class RulesDetector:
             confidence=1.0 if spans else 0.0,
             spans=tuple(spans),
             wanted=wanted_part(query, spans),
-            warnings=(_TOO_LONG,) if query[_MAX_CHARACTERS:].strip() else (),
+            warnings=(*((_TOO_LONG,) if query[_MAX_CHARACTERS:].strip() else ()), *language_warnings(query)),
         )
 
     def _found(self, query: str) -> Iterator[tuple[int, int]]:
