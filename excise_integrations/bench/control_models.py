@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..encode.backbone import Backbone
 from ..encode.minilm import find_minilm
@@ -201,17 +201,19 @@ class LateModel:
         return self._wrapped.disable_adapter() if self._kind == "query-only" else nullcontext()
 
 
-class _FrozenDocuments:
+class _FrozenDocuments(nn.Module):
     """An encoder that reads queries with its adapter, and documents as an index made without it holds them.
 
-    No module of its own: the trainer would count its weights twice.
+    A module, since the trainer finds the weights to train through the loss.
     """
 
-    def __init__(self, model: Any, wrapped: Any) -> None:
+    def __init__(self, model: nn.Module, wrapped: nn.Module) -> None:
+        super().__init__()
         self.model = model
-        self.wrapped = wrapped
+        self.wrapped: Any = wrapped
 
-    def __call__(self, features: dict[str, Any], task: str = "query", **more: Any) -> Any:
+    def forward(self, features: dict[str, Any], task: str = "query", **more: Any) -> Any:
+        """Encode one side."""
         if task == "query":
             return self.model(features, task=task, **more)
         self.model.eval()

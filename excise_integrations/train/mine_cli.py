@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from .._cli import options as opt
-from ..errors import InvalidInputError, MissingExtraError
+from ..errors import InvalidInputError
 
 __all__ = ["mine_app"]
 
@@ -40,7 +40,10 @@ def mine(
     near_duplicate: Annotated[float, typer.Option(help="Estimated Jaccard similarity of near-duplicates.")] = 0.5,
     round_trip: Annotated[int, typer.Option(min=0, help="Rank that every document must reach; 0 for no check.")] = 100,
     llm: Annotated[
-        str | None, typer.Option(help="Chat model that writes the queries, as LangChain names it: 'openai:gpt-5-mini'.")
+        str | None,
+        typer.Option(
+            help="Chat model that writes the queries, as LangChain names it ('openai:gpt-5-mini'), or 'module:attribute'."
+        ),
     ] = None,
     split: Annotated[str, typer.Option(help="Name of the split to write.")] = "train",
     seed: Annotated[int, typer.Option()] = 0,
@@ -48,6 +51,7 @@ def mine(
 ) -> None:
     """Mine training triples (query, wanted, confusable) and write them as a suite."""
     opt.quiet()
+    from .._cli.models import load_model
     from .._cli.progress import StageBars
     from ..encode.backbone import Backbone
     from .mining import MiningSettings
@@ -65,7 +69,7 @@ def mine(
     )
     documents = load_documents(corpus)
     forbidden, ids = forbidden_by(exclude_qrels or [])
-    writer = LLMWriter(_chat_model(llm)) if llm else None
+    writer = LLMWriter(load_model(llm, "--llm")) if llm else None
     with StageBars() as bars:
         mined = run(
             documents,
@@ -106,14 +110,3 @@ def mine(
     typer.echo(", ".join(f"{kind} {number}" for kind, number in record["kinds"].items()))
     for reason, number in mined.refused.items():
         typer.echo(f"refused {number}: {reason}")
-
-
-def _chat_model(name: str) -> Any:
-    try:
-        from langchain.chat_models import init_chat_model
-    except ImportError as error:
-        raise MissingExtraError("langchain", "langchain") from error
-    try:
-        return init_chat_model(name)
-    except (ImportError, ValueError) as error:
-        raise InvalidInputError(f"--llm {name!r} cannot be used: {error}") from error

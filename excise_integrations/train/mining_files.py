@@ -8,7 +8,7 @@ import os
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from .constructions import read_jsonl
 from .descriptions import Document
 from .mining import Mined, MiningSettings, documents_of
 
-__all__ = ["forbidden_by", "load_documents", "write_suite"]
+__all__ = ["check_target", "forbidden_by", "load_documents", "write_folder", "write_suite"]
 
 _RECORD = "mining.json"
 
@@ -113,8 +113,7 @@ def write_suite(
         SuiteError: the folder holds something else.
     """
     folder = Path(folder)
-    if folder.exists() and (not folder.is_dir() or (any(folder.iterdir()) and not (folder / _RECORD).is_file())):
-        raise SuiteError(f"{folder} exists and is not a mined suite; choose another folder.")
+    check_target(folder, _RECORD, "a mined suite")
     corpus = [{"_id": d.id, "title": d.title, "text": d.text} for d in documents_of(mined.triples)]
     queries: list[dict[str, Any]] = []
     qrels = ["query-id\tcorpus-id\tscore"]
@@ -132,27 +131,48 @@ def write_suite(
         )
         qrels.append(f"{name}\t{triple.group.wanted.id}\t1")
         qrels.extend(f"{name}\t{document.id}\t-1" for document in triple.group.excluded)
+    contents = {
+        "corpus.jsonl": "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in corpus),
+        "queries.jsonl": "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in queries),
+        f"qrels/{split}.tsv": "\n".join(qrels) + "\n",
+    }
+    record = {
+        "triples": len(mined.triples),
+        "kinds": dict(sorted(Counter(f"{t.draft.tier} {t.draft.form}" for t in mined.triples).items())),
+        "refused": mined.refused,
+        "band": list(mined.band),
+        "settings": asdict(settings),
+        "writer": writer,
+        "source": list(source),
+        "excluded_qrels": list(excluded_qrels),
+        "sha256": {name: hashlib.sha256(text.encode()).hexdigest() for name, text in contents.items()},
+        "version": __version__,
+    }
+    contents[_RECORD] = json.dumps(record, indent=2) + "\n"
+    return write_folder(folder, contents, marker=_RECORD, what="a mined suite")
+
+
+def check_target(folder: Path, marker: str, what: str) -> None:
+    """Raise :class:`SuiteError` when a folder holds anything but what has the file ``marker``."""
+    if folder.exists() and (not folder.is_dir() or (any(folder.iterdir()) and not (folder / marker).is_file())):
+        raise SuiteError(f"{folder} exists and is not {what}; choose another folder.")
+
+
+def write_folder(folder: Path, contents: Mapping[str, str], *, marker: str, what: str) -> Path:
+    """Write a folder of files that appears whole or not at all.
+
+    Args:
+        folder: target; one that holds the file ``marker`` is replaced.
+        contents: path within the folder → text.
+        marker, what: the file that tells a folder of this kind, and its kind, for the error.
+
+    Raises:
+        SuiteError: the folder holds something else.
+    """
+    check_target(folder, marker, what)
     folder.parent.mkdir(parents=True, exist_ok=True)
     staging = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
-        contents = {
-            "corpus.jsonl": "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in corpus),
-            "queries.jsonl": "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in queries),
-            f"qrels/{split}.tsv": "\n".join(qrels) + "\n",
-        }
-        record = {
-            "triples": len(mined.triples),
-            "kinds": dict(sorted(Counter(f"{t.draft.tier} {t.draft.form}" for t in mined.triples).items())),
-            "refused": mined.refused,
-            "band": list(mined.band),
-            "settings": asdict(settings),
-            "writer": writer,
-            "source": list(source),
-            "excluded_qrels": list(excluded_qrels),
-            "sha256": {name: hashlib.sha256(text.encode()).hexdigest() for name, text in contents.items()},
-            "version": __version__,
-        }
-        contents[_RECORD] = json.dumps(record, indent=2) + "\n"
         for name, text in contents.items():
             path = staging / name
             path.parent.mkdir(exist_ok=True)

@@ -7,7 +7,7 @@ import logging
 import random
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -15,7 +15,7 @@ from ..errors import InvalidInputError
 from .descriptions import Document, mentions, topic_name
 from .query_templates import Draft, Form, Group, Tier
 
-__all__ = ["LLMWriter", "completer"]
+__all__ = ["LLMWriter", "ask", "check_draft", "completer", "excerpt", "pair_prompt", "read_object"]
 
 logger = logging.getLogger("excise_integrations")
 
@@ -32,6 +32,9 @@ _CUES = re.compile(
     r"omitting|minus|sans|barring|skip|apart from|aside from|other than|rather than|instead of|leave out)\b|n['’]t\b"
 )
 _EXCERPT_WORDS = 80
+
+_Read = TypeVar("_Read")
+_Model = TypeVar("_Model", bound=BaseModel)
 
 
 class _Answer(BaseModel):
@@ -62,19 +65,38 @@ class LLMWriter:
 
     def write(self, group: Group, *, tier: Tier, form: Form, rng: random.Random) -> Draft | None:
         """Return a checked query, or None when no attempt gave one. An error of the model's own is raised."""
-        prompt = _prompt(group, tier, form)
-        complaint = ""
-        for _ in range(self._attempts):
-            answer = self._complete(prompt + complaint)
-            try:
-                return _check(answer, group, tier, form)
-            except ValueError as error:
-                logger.debug("A mined query was refused: %s", error)
-                complaint = (
-                    f"\n\nYour last answer was:\n{answer[:2000]}\n\nIt cannot be used: {error}\n"
-                    "Answer again with one JSON object and nothing else."
-                )
-        return None
+        return ask(
+            self._complete,
+            pair_prompt(group, tier, form),
+            lambda answer: check_draft(answer, group, tier, form),
+            attempts=self._attempts,
+        )
+
+
+def ask(complete: Callable[[str], str], prompt: str, read: Callable[[str], _Read], *, attempts: int) -> _Read | None:
+    """Ask until an answer can be read, telling the model what was wrong with its last one.
+
+    Args:
+        complete: from prompt to answer; its errors are raised.
+        prompt: the question.
+        read: returns what an answer says, or raises ``ValueError`` with what it should do better.
+        attempts: at most this many, at least 1.
+
+    Returns:
+        What ``read`` returned, or None when no attempt gave a usable answer.
+    """
+    complaint = ""
+    for _ in range(attempts):
+        answer = complete(prompt + complaint)
+        try:
+            return read(answer)
+        except ValueError as error:
+            logger.debug("An answer was refused: %s", error)
+            complaint = (
+                f"\n\nYour last answer was:\n{answer[:2000]}\n\nIt cannot be used: {error}\n"
+                "Answer again with one JSON object and nothing else."
+            )
+    return None
 
 
 def completer(llm: Any) -> Callable[[str], str]:
@@ -102,12 +124,13 @@ def _text(message: Any) -> str:
     return str(content)
 
 
-def _prompt(group: Group, tier: Tier, form: Form) -> str:
-    excluded = "\n\n".join(f"EXCLUDED {i}:\n{_excerpt(d)}" for i, d in enumerate(group.excluded, start=1))
+def pair_prompt(group: Group, tier: Tier, form: Form) -> str:
+    """Return the question for a query about a group."""
+    excluded = "\n\n".join(f"EXCLUDED {i}:\n{excerpt(d)}" for i, d in enumerate(group.excluded, start=1))
     return (
         "Write one search query for a test collection. The searcher wants the document WANTED and does not want the "
         "EXCLUDED document(s), which are about a similar topic.\n\n"
-        f"WANTED:\n{_excerpt(group.wanted)}\n\n{excluded}\n\n"
+        f"WANTED:\n{excerpt(group.wanted)}\n\n{excluded}\n\n"
         "Rules:\n"
         "- Ask for what the documents have in common; do not name the wanted document's title.\n"
         "- Name the topic of each excluded document in words that do not fit the wanted one.\n"
@@ -119,21 +142,27 @@ def _prompt(group: Group, tier: Tier, form: Form) -> str:
     )
 
 
-def _excerpt(document: Document) -> str:
+def excerpt(document: Document) -> str:
+    """Return a document's title and its first words, as a prompt shows it."""
     words = document.text.split()
     return f"{document.title}\n{' '.join(words[:_EXCERPT_WORDS])}{' …' if len(words) > _EXCERPT_WORDS else ''}"
 
 
-def _check(answer: str, group: Group, tier: Tier, form: Form) -> Draft:
-    """Read an answer; every ``ValueError`` says what the model shall do better."""
+def read_object(answer: str, model: type[_Model]) -> _Model:
+    """Read an answer that is one JSON object, fenced or not; a ``ValueError`` says what is wrong with another."""
     fenced = re.fullmatch(r"\s*```(?:json)?\s*(.*?)\s*```\s*", answer, re.DOTALL)
     try:
-        record = _Answer.model_validate(json.loads(fenced[1] if fenced else answer))
+        return model.model_validate(json.loads(fenced[1] if fenced else answer))
     except ValidationError as error:
         first = error.errors()[0]
         raise ValueError(f"field {'.'.join(map(str, first['loc'])) or 'top level'}: {first['msg']}.") from None
     except ValueError as error:
         raise ValueError(f"it is not one JSON object ({error}).") from None
+
+
+def check_draft(answer: str, group: Group, tier: Tier, form: Form) -> Draft:
+    """Read an answer as a query of the asked kind; every ``ValueError`` says what the model shall do better."""
+    record = read_object(answer, _Answer)
     query = record.query.strip()
     low, high = _WORDS[form]
     count = len(query.split())

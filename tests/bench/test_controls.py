@@ -8,20 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
-from typer.testing import CliRunner
 
-from excise_integrations import Excise, InvalidInputError
-from excise_integrations.bench.controls import Control, control_minutes, train_control
+from excise_integrations import Excise
+from excise_integrations.bench.controls import Control, train_control
 from excise_integrations.bench.external import parse_external
 from excise_integrations.bench.prepared import Prepared
 from excise_integrations.bench.rankers import external_ranker
 from excise_integrations.bench.suites import load_suite
-from excise_integrations.cli import app
 from excise_integrations.encode import Backbone
 from excise_integrations.train.triples import Triple, read_triples
-from excise_integrations.weights import load_adapter
-
-from .conftest import jsonl
 
 if TYPE_CHECKING:
     from .conftest import WriteSuite
