@@ -14,6 +14,8 @@ __all__ = ["Calibration", "NoiseTest", "Reliability", "calibrate", "fit_temperat
 DEFAULT_THRESHOLD = 0.76
 GRID = (*(round(0.30 + 0.02 * i, 2) for i in range(33)), 0.95, 0.96, 0.97, 0.98, 0.99)
 
+# Between 0.5 and 0.6 the dev splits gain no exclusion and false firing doubles.
+_LEAST = 0.6
 
 @dataclass(frozen=True)
 class NoiseTest:
@@ -115,10 +117,10 @@ def calibrate(
     else:
         top = max(youden.values())
         # Within the budgets a missed exclusion costs more than a false firing, which the operator bounds; but
-        # what is more likely silent than not stays silent.
+        # what is hardly likelier to exclude than not stays silent.
         plateau = [t for t in candidates if youden[t] >= top - test.noise / 2]
-        chosen = next((t for t in plateau if t >= 0.5), plateau[-1])
-        reason = "lowest of the plateau of Youden's J over the admissible range, from 0.5 on"
+        chosen = next((t for t in plateau if t >= _LEAST), plateau[-1])
+        reason = f"lowest of the plateau of Youden's J over the admissible range, from {_LEAST} on"
     return Calibration(chosen, tuple(admissible), test, firing, reason)
 
 
