@@ -229,9 +229,7 @@ def inversion(
         slope = (
             ""
             if record["slope"] is None
-            else (
-                f"; margin {record['slope']:+.3f} [{record['low']:+.3f}, {record['high']:+.3f}] per token of the exclusion"
-            )
+            else (f"; margin {record['slope']:+.3f} [{record['low']:+.3f}, {record['high']:+.3f}] per excluded token")
         )
         typer.echo(f"{name}: {record['inverted']:.3f} of {record['n']} queries inverted{slope}")
         for b in record["bins"]:

@@ -6,12 +6,22 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ..errors import SuiteError
 from ..types import Candidate
 
-__all__ = ["Query", "Suite", "json_lines", "load_corpus", "load_queries", "load_suite", "load_suites", "shorten"]
+__all__ = [
+    "Query",
+    "Suite",
+    "bundled_suite",
+    "json_lines",
+    "load_corpus",
+    "load_queries",
+    "load_suite",
+    "load_suites",
+    "shorten",
+]
 
 
 @dataclass(frozen=True)
@@ -91,6 +101,15 @@ def load_suite(folder: str | Path, split: str = "dev") -> Suite:
         qrels=qrels,
         warnings=tuple(warnings),
     )
+
+
+def bundled_suite(name: Literal["and", "or"]) -> Path:
+    """Return the folder of a suite that comes with the package: AND and OR questions with two candidates each.
+
+    One candidate answers the question, the other (scored -1) meets one condition of AND, or neither of OR. They
+    exclude nothing, so `pairwise` with judged candidates must not fall.
+    """
+    return Path(__file__).parent / "data" / "boolean" / name
 
 
 def shorten(suite: Suite, words: int) -> Suite:
