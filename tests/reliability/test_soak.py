@@ -10,7 +10,7 @@ import pytest
 from soak import Soak
 from word_backbone import WordBackbone
 
-SECONDS = float(os.environ.get("EXCISE_SOAK_SECONDS", "10"))
+SECONDS = float(os.environ.get("EXCISE_SOAK_SECONDS") or ("60" if os.environ.get("CI") else "10"))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
