@@ -98,7 +98,7 @@ def run_suite(
     for system in systems:
         config = override(base, system.settings)
         ranker, reason = _ranker(system, external or {}, store)
-        key = _key({**shared, "ranker": ranker.label} if ranker else shared, system, config)
+        key = _key(_depends(shared, ranker), system, config)
         head = {
             "group": system.group, "title": system.title, "topics": system.topics,
             "settings": config.model_dump(mode="json"), **known,
@@ -131,6 +131,13 @@ def missing_need(system: System, excise: Excise, gate: bool) -> str | None:
     if "training" in system.needs and not gate:
         return "No training pairs were given for the readout; --train names them."
     return None
+
+
+def _depends(shared: Mapping[str, Any], ranker: Ranker | None) -> dict[str, Any]:
+    """Return what a system's outcomes depend on: one from outside asks neither our detector nor our adapter."""
+    if ranker is None:
+        return dict(shared)
+    return {**shared, "detector": None, "adapter": None, "gate": "", "ranker": ranker.label}
 
 
 def _ranker(
