@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from .._cli import options as opt
+from .analyses_cli import boolean, inversion, probe
 from .construct.cli import agreement, audit_sample_command, build
 from .controls_cli import train as train_
+from .import_cli import import_
 from .speed_cli import speed
 
 if TYPE_CHECKING:
@@ -202,41 +204,6 @@ def weights(
     typer.echo(json.dumps({"limit": limit, "seed": seed, "best": best, "suites": sweeps}))
 
 
-@app.command("inversion")
-def inversion(
-    suites: Suites,
-    split: Annotated[str, typer.Option("--split", help="Which qrels.")] = "dev",
-    cache: Annotated[Path | None, typer.Option("--cache", help="Keep vectors here between runs.")] = None,
-    backbone: Annotated[str, typer.Option("--backbone", help="'minilm', a checkpoint folder, or a hub id.")] = "minilm",
-    as_json: opt.Json = False,
-) -> None:
-    """Say how often, and by how much, frozen MaxSim ranks an excluded document above the wanted one, by length."""
-    from ..encode.backbone import Backbone
-    from .inversion import inversion_pairs, inversion_summary
-    from .store import VectorStore
-    from .suites import load_suites
-
-    loaded = load_suites(suites, split)
-    frozen = Backbone.from_pretrained(backbone)
-    store = VectorStore(cache) if cache is not None else None
-    pairs = {suite.name: inversion_pairs(suite, frozen, store=store) for suite in loaded}
-    pools = {**pairs, **({"pooled": [p for part in pairs.values() for p in part]} if len(pairs) > 1 else {})}
-    found = {name: inversion_summary(part) for name, part in pools.items()}
-    if as_json:
-        typer.echo(json.dumps({"backbone": frozen.label, "suites": found}))
-        return
-    for name, record in found.items():
-        slope = (
-            ""
-            if record["slope"] is None
-            else (f"; margin {record['slope']:+.3f} [{record['low']:+.3f}, {record['high']:+.3f}] per excluded token")
-        )
-        typer.echo(f"{name}: {record['inverted']:.3f} of {record['n']} queries inverted{slope}")
-        for b in record["bins"]:
-            length = f"{b['from']}" if b["from"] == b["to"] else f"{b['from']} to {b['to']}"
-            typer.echo(f"  {length:>8} tokens: n {b['n']:>4}  inverted {b['inverted']:.3f}  margin {b['margin']:+.3f}")
-
-
 @app.command("systems")
 def systems_() -> None:
     """List the systems, by group."""
@@ -250,6 +217,10 @@ def systems_() -> None:
                 typer.echo(f"  {system.name:<24} {system.title}{needs}")
 
 
+app.command("inversion")(inversion)
+app.command("probe")(probe)
+app.command("boolean")(boolean)
+app.command("import")(import_)
 app.command("speed")(speed)
 app.command("train")(train_)
 app.command("build")(build)

@@ -20,6 +20,8 @@ __all__ = ["DOCUMENT_TOKENS", "QUERY_TOKENS", "Contrast", "CrossEncoderModel", "
 DOCUMENT_TOKENS = 128
 QUERY_TOKENS = 96
 _MAX_TOKENS = 512
+_PAIR_TOKENS = 160
+_RANDOM_EVERY = 4
 Contrast = tuple[str, str, str]
 """A query, a document that answers it, and one that does not."""
 
@@ -81,12 +83,12 @@ class CrossEncoderModel:
         from sentence_transformers import CrossEncoder
 
         self._model = CrossEncoder(
-            str(find_minilm()), num_labels=1, max_length=DOCUMENT_TOKENS + QUERY_TOKENS, device=device(),
+            str(find_minilm()), num_labels=1, max_length=_PAIR_TOKENS, device=device(),
             local_files_only=True,
         )  # fmt: skip
 
     def fit(self, contrasts: Sequence[Contrast], run: Run) -> None:
-        """Train by binary cross-entropy over the wanted, the confusable and another query's wanted document."""
+        """Train by binary cross-entropy over the wanted, the confusable and, for every fourth, another document."""
         from datasets import Dataset  # type: ignore[import-untyped]
         from sentence_transformers.cross_encoder import CrossEncoderTrainer, CrossEncoderTrainingArguments
         from sentence_transformers.cross_encoder.losses import BinaryCrossEntropyLoss
@@ -95,14 +97,14 @@ class CrossEncoderModel:
         for i, (query, wanted, negative) in enumerate(contrasts):
             other = contrasts[(i + 1) % len(contrasts)][1]
             pairs += [(query, wanted, 1.0), (query, negative, 0.0)]
-            if other != wanted:
+            if i % _RANDOM_EVERY == 0 and other != wanted:
                 pairs.append((query, other, 0.0))
         run.train(
             CrossEncoderTrainer, CrossEncoderTrainingArguments, model=self._model,
             rows=Dataset.from_dict({n: [p[i] for p in pairs] for i, n in enumerate(("query", "document", "label"))}),
             loss=BinaryCrossEntropyLoss(self._model),
-            # Three pairs a contrast: as many steps as the retrievers take.
-            per_device_train_batch_size=3 * run.batch_size,
+            # As many steps as the retrievers take.
+            per_device_train_batch_size=-(-run.batch_size * len(pairs) // len(contrasts)),
         )  # fmt: skip
 
     def scores(self, queries: Sequence[str], documents: Sequence[str]) -> Tensor:

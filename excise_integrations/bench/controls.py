@@ -62,7 +62,7 @@ def train_control(
     """Train a control, choosing its learning rate as the exclusion adapter's is chosen, and write its folder.
 
     Retrievers are trained by multiple negatives ranking with the confusable document as the hard negative; the
-    cross-encoder by binary cross-entropy over the wanted, the confusable and another query's document. The rate is
+    cross-encoder by binary cross-entropy over the wanted, the confusable and some random documents. The rate is
     the argmax of the held-out success after one epoch over at most ``limit`` triples, split by wanted document; ties
     go to the smaller; then everything is trained on.
 
@@ -155,19 +155,17 @@ def control_minutes(
         kind, triples, backbone, rates, limit, held_out, epochs, batch_size, rank, seed: as there.
 
     Raises:
-        InvalidInputError: an unknown kind, no triple, or too few of them to time a step.
+        InvalidInputError: an unknown kind, or no triple.
     """
     _check(kind, triples)
     run = Run(1e-5, epochs=TIMED_STEPS, batch_size=batch_size, seed=seed, max_steps=TIMED_STEPS)
     some = _shuffled(triples, seed)[: TIMED_STEPS * batch_size]
     _build(kind, backbone, rank, seed).fit(_contrasts(some, (), seed), run)
-    if run.seconds_per_step is None:
-        raise InvalidInputError(f"{len(triples)} triples are too few to time a step.")
     count = len(triples)
     tried = len(_rates(kind, rates))
     choosing = tried * -(-int(min(limit, count) * (1 - held_out)) // batch_size) if tried > 1 else 0
     last = epochs * -(-(count + min(ordinary, count)) // batch_size)
-    return (choosing + last) * run.seconds_per_step / 60
+    return (choosing + last) * (run.seconds_per_step or 0.0) / 60
 
 
 def _check(kind: str, triples: Sequence[Triple]) -> None:

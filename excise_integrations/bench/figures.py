@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ from .metrics import mean
 from .report import Results
 from .systems import SYSTEMS
 
-__all__ = ["draw_figures"]
+__all__ = ["draw_figure", "draw_figures"]
 
 _COLOURS = {
     "ladder": "#0072B2", "paper-ladder": "#CC79A7", "leave-one-out": "#56B4E9", "alternatives": "#999999",
@@ -33,11 +35,6 @@ def draw_figures(results: Results, folder: Path) -> list[Path]:
     Raises:
         MissingExtraError: matplotlib is not installed.
     """
-    try:
-        matplotlib = import_module("matplotlib.figure")
-    except ImportError:
-        raise MissingExtraError("matplotlib", "bench") from None
-    folder.mkdir(parents=True, exist_ok=True)
     drawn = []
     for name, draw in (
         ("success-against-no-harm", _scatter),
@@ -45,15 +42,38 @@ def draw_figures(results: Results, folder: Path) -> list[Path]:
         ("leak-by-tier", _tiers),
         ("shortlist-size", _sizes),
     ):
-        figure = matplotlib.Figure(figsize=(7.0, 4.2), layout="constrained")
-        if draw(results, figure.add_subplot()):
-            for suffix in ("png", "svg"):
-                # Without a date, equal results give equal files.
-                figure.savefig(
-                    folder / f"{name}.{suffix}", dpi=150, metadata={"Date": None} if suffix == "svg" else None
-                )
-            drawn.append(folder / f"{name}.png")
+        path = draw_figure(folder, name, partial(draw, results))
+        if path is not None:
+            drawn.append(path)
     return drawn
+
+
+def draw_figure(folder: Path, name: str, draw: Callable[[Any], bool]) -> Path | None:
+    """Draw one figure as PNG and SVG.
+
+    Args:
+        folder: where it goes; made when it is not there.
+        name: of the files.
+        draw: is given the axes, and says whether there was anything to draw.
+
+    Returns:
+        The PNG file, or None when there was nothing to draw.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
+    """
+    try:
+        matplotlib = import_module("matplotlib.figure")
+    except ImportError:
+        raise MissingExtraError("matplotlib", "bench") from None
+    figure = matplotlib.Figure(figsize=(7.0, 4.2), layout="constrained")
+    if not draw(figure.add_subplot()):
+        return None
+    folder.mkdir(parents=True, exist_ok=True)
+    for suffix in ("png", "svg"):
+        # Without a date, equal results give equal files.
+        figure.savefig(folder / f"{name}.{suffix}", dpi=150, metadata={"Date": None} if suffix == "svg" else None)
+    return folder / f"{name}.png"
 
 
 def _mean_of(results: Results, system: str, metric: str) -> float | None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,11 +13,12 @@ from ..encode.backbone import Backbone
 from ..encode.maxsim import maxsim
 from ..errors import SuiteError
 from ..evidence import content_mask
+from .figures import draw_figure
 from .metrics import mean
 from .store import VectorStore
 from .suites import Suite
 
-__all__ = ["Pair", "inversion_pairs", "inversion_summary"]
+__all__ = ["Pair", "draw_inversion", "inversion_pairs", "inversion_summary"]
 
 _BINS = ((1, 1), (2, 2), (3, 4), (5, 8), (9, 1000))
 
@@ -113,3 +115,32 @@ def inversion_summary(pairs: Sequence[Pair], *, resamples: int = 10_000, seed: i
         "high": None if high is None else float(high),
         "bins": bins,
     }
+
+
+def draw_inversion(pairs: Mapping[str, Sequence[Pair]], folder: Path) -> Path | None:
+    """Draw the margin of every query against the length of its exclusion, with the fitted line, as PNG and SVG.
+
+    Args:
+        pairs: suite → its pairs.
+        folder: where ``inversion.png`` and ``inversion.svg`` go.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
+    """
+
+    def draw(axes: Any) -> bool:
+        for name, part in pairs.items():
+            axes.scatter([p.length for p in part], [p.margin for p in part], s=10, alpha=0.6, label=name)
+        every = [p for part in pairs.values() for p in part]
+        x = np.asarray([p.length for p in every], dtype=np.float64)
+        if len(set(x.tolist())) > 1:
+            slope, start = np.polyfit(x, [p.margin for p in every], 1)
+            ends = np.asarray([x.min(), x.max()])
+            axes.plot(ends, start + slope * ends, color="black", linewidth=1)
+        axes.axhline(0.0, color="grey", linewidth=0.5)
+        axes.set_xlabel("content tokens of the exclusion")
+        axes.set_ylabel("S(q, excluded) − S(q, wanted)")
+        axes.legend(fontsize=7)
+        return bool(every)
+
+    return draw_figure(folder, "inversion", draw)

@@ -104,10 +104,10 @@ def load_suite(folder: str | Path, split: str = "dev") -> Suite:
 
 
 def bundled_suite(name: Literal["and", "or"]) -> Path:
-    """Return the folder of a suite that comes with the package: AND and OR questions with two candidates each.
+    """Return the folder of a suite that comes with the package: AND or OR questions with two or three candidates.
 
-    One candidate answers the question, the other (scored -1) meets one condition of AND, or neither of OR. They
-    exclude nothing, so `pairwise` with judged candidates must not fall.
+    One candidate answers the question, the others (scored -1) meet one condition of AND, or neither of OR. The
+    questions exclude nothing, so `pairwise` with judged candidates must not fall.
     """
     return Path(__file__).parent / "data" / "boolean" / name
 

@@ -17,6 +17,7 @@ GRID = (*(round(0.30 + 0.02 * i, 2) for i in range(33)), 0.95, 0.96, 0.97, 0.98,
 # Between 0.5 and 0.6 the dev splits gain no exclusion and false firing doubles.
 _LEAST = 0.6
 
+
 @dataclass(frozen=True)
 class NoiseTest:
     """Whether a constant matters.

@@ -38,7 +38,9 @@ def detector(
     out: Out,
     data: Shared = None,
     generated: Annotated[int, typer.Option(min=0, help="Generated examples, a multiple of 4.")] = 4000,
-    natural_repeats: Annotated[int, typer.Option(min=1, help="How often each natural pair is used.")] = 1,
+    natural_repeats: Annotated[
+        int, typer.Option(min=0, help="How often each natural pair is used; 0 takes generated examples alone.")
+    ] = 1,
     rank: Annotated[int, typer.Option(min=1, help="LoRA rank.")] = 8,
     epochs: Annotated[int, typer.Option(min=1)] = 6,
     learning_rate: Annotated[float, typer.Option()] = 5e-4,

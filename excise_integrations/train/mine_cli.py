@@ -42,7 +42,7 @@ def mine(
     llm: Annotated[
         str | None,
         typer.Option(
-            help="Chat model that writes the queries, as LangChain names it ('openai:gpt-5-mini'), or 'module:attribute'."
+            help="Chat model that writes, as LangChain names it ('openai:gpt-5-mini'), or 'module:attribute'."
         ),
     ] = None,
     split: Annotated[str, typer.Option(help="Name of the split to write.")] = "train",

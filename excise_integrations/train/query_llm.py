@@ -15,7 +15,7 @@ from ..errors import InvalidInputError
 from .descriptions import Document, mentions, topic_name
 from .query_templates import Draft, Form, Group, Tier
 
-__all__ = ["LLMWriter", "ask", "check_draft", "completer", "excerpt", "pair_prompt", "read_object"]
+__all__ = ["CUES", "LLMWriter", "ask", "check_draft", "completer", "excerpt", "pair_prompt", "read_object"]
 
 logger = logging.getLogger("excise_integrations")
 
@@ -27,7 +27,7 @@ _TASK: dict[Tier, str] = {
 }
 _LENGTH: dict[Form, str] = {"short": "4 to 16 words", "long": "22 to 50 words, one to three sentences"}
 _WORDS: dict[Form, tuple[int, int]] = {"short": (3, 18), "long": (20, 60)}
-_CUES = re.compile(
+CUES = re.compile(
     r"(?i)\b(?:not|no|non|none|never|neither|nor|without|except|excepting|excluding|exclude|excludes|excepted|omit|"
     r"omitting|minus|sans|barring|skip|apart from|aside from|other than|rather than|instead of|leave out)\b|n['’]t\b"
 )
@@ -180,6 +180,6 @@ def check_draft(answer: str, group: Group, tier: Tier, form: Form) -> Draft:
     name = topic_name(group.wanted)
     if name and mentions(name, query):
         raise ValueError(f'the query names the wanted document, "{name}".')
-    if tier == "T2" and (cue := _CUES.search(rest)):
+    if tier == "T2" and (cue := CUES.search(rest)):
         raise ValueError(f'the query has the word "{cue[0]}" of negation or exclusion.')
     return Draft(query, tier, form, record.wanted.strip(), tuple(record.excluded))

@@ -9,7 +9,7 @@ import pytest
 
 from excise_integrations import Excise
 from excise_integrations.bench import load_suite
-from excise_integrations.bench.inversion import Pair, inversion_pairs, inversion_summary
+from excise_integrations.bench.inversion import Pair, draw_inversion, inversion_pairs, inversion_summary
 from excise_integrations.errors import SuiteError
 
 WriteSuite = Callable[..., Path]
@@ -41,3 +41,12 @@ def test_a_suite_that_excludes_nothing_is_refused(write_suite: WriteSuite, excis
     suite = load_suite(write_suite(qrels=[("q3", "otter", 1)]))
     with pytest.raises(SuiteError, match="'instruments' has no query"):
         inversion_pairs(suite, excise_rules.backbone)
+
+
+def test_the_figure_is_drawn_as_png_and_svg(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    pairs = {"wiki": [Pair("a", 1, 0.2), Pair("b", 3, 0.9)], "film": [Pair("c", 2, -0.4)]}
+    assert draw_inversion(pairs, tmp_path / "figures") == tmp_path / "figures" / "inversion.png"
+    svg = (tmp_path / "figures" / "inversion.svg").read_text(encoding="utf-8")
+    assert "<svg" in svg
+    assert (tmp_path / "figures" / "inversion.png").read_bytes().startswith(b"\x89PNG")

@@ -1,7 +1,7 @@
 """X-Bench on a corpus of one's own: mined pairs, written queries, nine gates (paper, construction of X-Bench)."""
 
-from .answers import Estimate
 from .audit import audit_sample, cohen_kappa, read_labels
+from .estimate import Estimate
 from .pipeline import build_bench
 from .records import BenchRecord, BuildReport, BuildSettings, Shape
 

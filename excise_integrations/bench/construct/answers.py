@@ -1,4 +1,4 @@
-"""Answers of language models, each paid for once: kept in JSON lines, with a time limit, and counted beforehand."""
+"""Answers of language models, each paid for once: kept in JSON lines, and with a time limit."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import os
 import queue
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,34 +15,11 @@ from ...errors import ExciseError, InvalidInputError
 from ...train.query_llm import ask, completer
 from ..suites import json_lines
 
-__all__ = ["AnswerBook", "Estimate", "Model", "model_name"]
+__all__ = ["AnswerBook", "Model", "check_different", "model_name"]
 
 _Read = TypeVar("_Read")
 # A provider that is down must not drop the rest of the corpus, question by question.
 _FAILURES_IN_A_ROW = 5
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """What a build will ask, at most, if every first answer is usable.
-
-    Args:
-        calls: per role ("writer", "judge", "second judge").
-        prompt_tokens, answer_tokens: of all calls, at four characters a token.
-        kept: answers that are there already and cost nothing when they are asked for again.
-    """
-
-    calls: dict[str, int]
-    prompt_tokens: int
-    answer_tokens: int
-    kept: int
-
-    def __str__(self) -> str:
-        calls = ", ".join(f"{number} of the {role}" for role, number in self.calls.items())
-        return (
-            f"At most {calls} calls with about {self.prompt_tokens:,} prompt and {self.answer_tokens:,} answer tokens; "
-            f"{self.kept} answers are kept from before."
-        )
 
 
 class AnswerBook:

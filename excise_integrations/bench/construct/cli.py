@@ -11,7 +11,7 @@ import typer
 from ..._cli import options as opt
 
 if TYPE_CHECKING:
-    from .answers import Estimate
+    from .estimate import Estimate
 
 __all__ = ["agreement", "audit_sample_command", "build"]
 

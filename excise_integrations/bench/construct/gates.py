@@ -63,7 +63,7 @@ def difficulty(record: BenchRecord, tools: Tools) -> bool:
     query = tools.backbone.encode_queries([record.draft.wanted])[0].vectors
     vectors = tools.backbone.encode_documents([d.full_text for d in documents])
     gold, *others = maxsim(query, vectors).tolist()
-    return min(others) >= tools.settings.maxsim * gold
+    return bool(min(others) >= tools.settings.maxsim * gold)
 
 
 def topic_in_negative(record: BenchRecord, tools: Tools) -> bool:

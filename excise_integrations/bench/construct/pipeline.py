@@ -23,11 +23,12 @@ from ...types import Candidate
 from ...version import __version__
 from ..lexical import LexicalIndex
 from ..store import VectorStore
-from .answers import AnswerBook, Estimate, Model, check_different
+from .answers import AnswerBook, Model, check_different
 from .audit import cohen_kappa
+from .estimate import Estimate, estimate_calls
 from .gates import GATES, Tools, first_failure
 from .judging import reads_as_meant
-from .prompts import compound_prompt, document_prompt, implicit_prompt, pair_prompt, prompts_hash, query_prompt
+from .prompts import prompts_hash
 from .records import BenchRecord, BuildReport, BuildSettings, Shape
 from .repair import has_cue, verify_and_repair
 from .writing import GroupNames, shape_of_templates, write_record
@@ -36,7 +37,6 @@ __all__ = ["build_bench"]
 
 _MARKER = "build.json"
 _WHAT = "a built suite"
-_ANSWER_TOKENS = {"writer": 60, "judge": 12, "second judge": 12}
 
 Progress = Callable[[str, int, int], None]
 
@@ -113,7 +113,7 @@ def build_bench(
         writer=GroupNames() if writer is not None else None,
         progress=progress,
     )  # fmt: skip
-    estimate = _estimate(mined.triples, models, book)
+    estimate = estimate_calls(mined.triples, models, book)
     if estimate.calls and confirm is not None and not confirm(estimate):
         raise ExciseError("The build was not confirmed; no model was asked.")
     counts: Counter[str] = Counter()
@@ -148,30 +148,6 @@ def build_bench(
     return BuildReport(out, tuple(kept), tuple(rejected), facts)
 
 
-def _estimate(triples: Sequence[MinedTriple], models: dict[str, Model | None], book: AnswerBook) -> Estimate:
-    calls: Counter[str] = Counter()
-    characters = 0
-    for triple in triples:
-        group, draft = triple.group, triple.draft
-        # A draft of the usual length stands in for the ones to come.
-        stand_in = type(draft)("x" * (70 if draft.form == "short" else 200), "T1", draft.form, "x" * 25, ("x" * 15,))
-        topics = max(1, len(group.excluded))
-        asked = {"writer": [pair_prompt(group, "T1", draft.form)]}
-        if draft.tier == "T2":
-            asked["writer"].append(implicit_prompt(stand_in))
-        elif draft.tier == "T3":
-            asked["writer"].append(compound_prompt(stand_in, group, "mixed"))
-        reading = query_prompt(stand_in.text, stand_in.wanted, stand_in.excluded * topics)
-        asked["judge"] = [reading, *[document_prompt("x" * 15, group.wanted.full_text[:9000])] * topics]
-        asked["second judge"] = [reading]
-        for role, prompts in asked.items():
-            if models[role] is not None:
-                calls[role] += len(prompts)
-                characters += sum(map(len, prompts))
-    answers = sum(_ANSWER_TOKENS[role] * number for role, number in calls.items())
-    return Estimate(dict(calls), characters // 4, answers, len(book))
-
-
 def _written(
     triples: Sequence[MinedTriple], writer: Model | None, counts: Counter[str], progress: Progress | None
 ) -> list[BenchRecord]:
@@ -188,7 +164,9 @@ def _written(
         if record is None:
             counts["unwritten"] += 1
             continue
-        repaired = verify_and_repair(record)
+        # A template's T1 and T3 are what they are by construction, beyond what the cue rules know.
+        by_rule = writer is not None or record.draft.tier == "T2"
+        repaired = verify_and_repair(record) if by_rule else record
         if repaired is None:
             counts["dropped_by_tier"] += 1
             continue

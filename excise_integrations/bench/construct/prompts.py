@@ -50,8 +50,8 @@ def compound_prompt(draft: Draft, group: Group, shape: Shape) -> str:
         "Rule out both topics in one breath, with an explicit word (neither A nor B, except A or B, leaving out both "
         "A and B)."
         if shape == "disjunctive"
-        else "Rule out the first topic with an explicit word (but not, except, leaving out), and the second one without "
-        "any: it is known, owned, finished or with somebody else already."
+        else "Rule out the first topic with an explicit word (but not, except, leaving out), and the second one "
+        "without any: it is known, owned, finished or with somebody else already."
     )
     return (
         f"Rewrite a search query so that it excludes a second topic, the one of the document SECOND. {how} Name that "

@@ -13,11 +13,9 @@ from ...train.query_templates import Draft, Form, Group, Tier
 from .answers import Model
 from .prompts import compound_prompt, implicit_prompt, pair_prompt
 from .records import BenchRecord, Shape
-from .repair import cued_topics
+from .repair import cued_topics, in_one_breath
 
 __all__ = ["GroupNames", "shape_of_templates", "write_record"]
-
-_SHAPES: tuple[Shape, ...] = ("disjunctive", "mixed")
 
 
 @dataclass(frozen=True)
@@ -62,8 +60,8 @@ def shape_of_templates(record: BenchRecord) -> BenchRecord:
     """Return a template's record with the shape that its two topics have."""
     if record.draft.tier != "T3":
         return record
-    both = len(cued_topics(record)) == len(record.draft.excluded)
-    return replace(record, shape=_SHAPES[0] if both else _SHAPES[1])
+    both = in_one_breath(record.draft) or len(cued_topics(record)) == len(record.draft.excluded)
+    return replace(record, shape="disjunctive" if both else "mixed")
 
 
 def _reader(group: Group, tier: Tier, form: Form) -> Callable[[str], Draft]:
