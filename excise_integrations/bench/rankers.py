@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ..encode.arithmetic import resolve_dtype
-from ..errors import BackboneError, InvalidInputError, MissingExtraError
+from ..errors import BackboneError, InvalidInputError
 from ..first_stage._packed import top
 from ..pipeline import Excise
 from .external import External
@@ -255,7 +255,7 @@ class _Rerankers:
         try:
             library = import_module("rerankers")
         except ImportError as error:
-            raise MissingExtraError("rerankers", "bench") from error
+            raise BackboneError("The library 'rerankers' is not installed: pip install rerankers") from error
         if not download and not Path(external.model).exists():
             raise BackboneError(f"There is no folder {external.model!r}; give one, or allow downloads.")
         self._model: Any = library.Reranker(external.model)
