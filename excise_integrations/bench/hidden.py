@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -56,7 +57,8 @@ class LayerReader:
         max_tokens: int = 512,
         project: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
-        self._transformer = transformer
+        # Its own copy: asking for hidden states leaves hooks behind, with which a model cannot be pickled.
+        self._transformer = copy.deepcopy(transformer)
         self._tokenizer = tokenizer
         self._prompt = prompt
         self._prepare = prepare

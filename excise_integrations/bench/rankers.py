@@ -169,22 +169,26 @@ class _LateInteraction:
 
     def __init__(self, external: External, store: VectorStore | None, *, download: bool) -> None:
         from ..encode.backbone import Backbone
+        from ..weights import Adapter, load_adapter
 
         self._external = external
         self._store = store
         self.label = f"{external.kind} {_weights_label(external.model)}"
         self._backbone: Backbone | None = None
+        self._adapter: Adapter | None = None
         if external.kind == "late-interaction":
             self._backbone = Backbone.from_pretrained(external.model, offline=not download)
+        else:
+            self._adapter = load_adapter(external.model, "exclusion")
 
     def rank(self, prepared: Prepared, progress: Progress) -> list[list[str]]:
         from ..detect.rules import RulesDetector
         from ..first_stage.memory import MemoryFirstStage
-        from ..weights import load_adapter
 
         encoder = self._backbone
         if encoder is None:
-            encoder = prepared.excise.backbone.with_adapter(load_adapter(self._external.model, "exclusion"))
+            assert self._adapter is not None
+            encoder = prepared.excise.backbone.with_adapter(self._adapter)
         if prepared.candidates == "judged" and self._external.kind == "query-adapter":
             raise InvalidInputError("A query adapter ranks a corpus; with judged candidates it is not run.")
         if self._external.kind == "query-adapter":
@@ -209,7 +213,7 @@ class _CrossEncoder:
             external.model, lambda m: CrossEncoder(m, device=_device(), local_files_only=not download)
         )
         self._model.to(_dtype())
-        self._model.max_length = _MAX_TOKENS
+        self._model.max_seq_length = _MAX_TOKENS
         self._passages = passages
         self.label = f"cross-encoder {_weights_label(external.model)} passages={passages}"
 

@@ -130,7 +130,7 @@ def _pooled_table(results: Results, systems: Sequence[System]) -> str:
     if not suites:
         return ""
     metrics = ("success@10", "hit@10", "leak", "leak_docs", "xndcg@10", "recall@100")
-    head = ["system", *metrics, "against Excise [95 %]", "p", "ordinary nDCG@10", "re-ranked"]
+    head = ["system", "queries", *metrics, "against Excise [95 %]", "p", "ordinary nDCG@10", "re-ranked"]
     body = []
     for system in _with_reference(results, systems):
         queries = results.queries(system.name)
@@ -140,12 +140,14 @@ def _pooled_table(results: Results, systems: Sequence[System]) -> str:
         share = mean(float(q.fired or system.every_query) for q in queries)
         body.append(
             [
-                f"`{system.name}`", *cells, *_difference(results, system.name, suites),
+                f"`{system.name}`", str(len(exclusions)), *cells, *_difference(results, system.name, suites),
                 _number(mean(q.values.get("ndcg@10") for q in ordinary)), _number(share),
             ]
         )  # fmt: skip
-    count = sum(q.values.get("leak") is not None for q in results.queries(systems[0].name))
-    note = f"Pooled over {', '.join(suites)}: {count} queries with excluded documents; success@10 against Excise."
+    note = (
+        f"Pooled over {', '.join(suites)}, each system over those of them that it ran on; success@10 against Excise on "
+        "the queries that both ran."
+    )
     return note + "\n\n" + _markdown(head, body)
 
 
