@@ -66,6 +66,21 @@ def test_a_suite_is_left_where_it_was_asked_for(tmp_path: Path) -> None:
     assert suite.qrels["q1"]["exe-1"] == 1
 
 
+def test_a_larger_cache_and_more_unequal_queries_are_hit_more_often() -> None:
+    simulated = runpy.run_path(str(EXAMPLES / "scripts/simulate_cache.py"))
+
+    def rate(share: float, exponent: float, requests: int = 200) -> float:
+        hits: float = simulated["hit_rate"](share, exponent, documents=200, queries=50, requests=requests, k=10)
+        return hits
+
+    assert rate(0.0, 1.0) == 0.0
+    assert 0.0 < rate(0.1, 0.0) < rate(0.5, 0.0) < rate(1.0, 0.0)
+    assert rate(0.1, 0.0) < rate(0.1, 2.0)
+    # Room for every document, and every query was asked in the first half.
+    assert rate(1.0, 0.0, requests=1000) == 1.0
+    assert rate(0.1, 1.0) == rate(0.1, 1.0)
+
+
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs_and_holds_its_outputs(notebook: Path) -> None:
     for module in NEEDS[notebook.stem]:
