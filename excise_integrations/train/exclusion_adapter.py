@@ -80,7 +80,7 @@ def train_adapter(
         recipe: see :class:`AdapterRecipe`.
         checkpoint: folder for a checkpoint after each epoch.
         resume: continue from ``checkpoint`` if it holds one.
-        max_minutes: end early, after the step that passes this; the schedule is scaled to fit.
+        max_minutes: end early, after the step that passes this; the learning rate has not run down by then.
         progress: receives a line now and then.
         command, sources: for the manifest.
 
