@@ -157,7 +157,7 @@ def test_the_report_names_whoever_is_above_excise() -> None:
     assert "| `frozen` |  | wiki" not in beats
     assert "- `gate` on wiki: no training pairs" in text
     # success@10, what stands beside it, and the no-harm column, pooled.
-    pooled = next(line for line in text.splitlines() if line.startswith("| `bm25-z` | 1.000"))
+    pooled = next(line for line in text.splitlines() if line.startswith("| `bm25-z` | 20 | 1.000"))
     assert " +0.500 [" in pooled
     assert pooled.endswith("| 0.400 | 0.667 |")
     tiers = text.split("## By tier and length")[1]
