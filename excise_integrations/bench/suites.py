@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -21,6 +21,8 @@ __all__ = [
     "load_suite",
     "load_suites",
     "shorten",
+    "suite_files",
+    "to_json_lines",
 ]
 
 
@@ -116,6 +118,34 @@ def shorten(suite: Suite, words: int) -> Suite:
     """Return a suite whose documents end after so many words: an equal budget for every system."""
     documents = tuple(replace(d, text=" ".join(d.text.split()[:words])) for d in suite.documents)
     return replace(suite, documents=documents)
+
+
+def suite_files(
+    corpus: Iterable[Mapping[str, Any]],
+    queries: Iterable[Mapping[str, Any]],
+    judgments: Iterable[tuple[str, str, int]],
+    *,
+    split: str,
+) -> dict[str, str]:
+    """Return the files of a suite, path within its folder → text.
+
+    Args:
+        corpus: rows of ``_id``, ``title`` and ``text``.
+        queries: rows of ``queries.jsonl``.
+        judgments: query id, document id and score.
+        split: the name of the qrels.
+    """
+    lines = (f"{query}\t{document}\t{score}" for query, document, score in judgments)
+    return {
+        "corpus.jsonl": to_json_lines(corpus),
+        "queries.jsonl": to_json_lines(queries),
+        f"qrels/{split}.tsv": "\n".join(["query-id\tcorpus-id\tscore", *lines]) + "\n",
+    }
+
+
+def to_json_lines(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Return rows as :func:`json_lines` reads them."""
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
 def load_suites(folders: Sequence[str | Path], split: str = "dev") -> list[Suite]:

@@ -13,13 +13,24 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from ..bench.suites import suite_files
 from ..errors import SuiteError
 from ..version import __version__
 from .constructions import read_jsonl
 from .descriptions import Document
 from .mining import Mined, MiningSettings, documents_of
+from .query_templates import Draft, Group
 
-__all__ = ["check_target", "forbidden_by", "load_documents", "write_folder", "write_suite"]
+__all__ = [
+    "check_target",
+    "document_row",
+    "forbidden_by",
+    "group_judgments",
+    "load_documents",
+    "query_row",
+    "write_folder",
+    "write_suite",
+]
 
 _RECORD = "mining.json"
 
@@ -114,28 +125,13 @@ def write_suite(
     """
     folder = Path(folder)
     check_target(folder, _RECORD, "a mined suite")
-    corpus = [{"_id": d.id, "title": d.title, "text": d.text} for d in documents_of(mined.triples)]
-    queries: list[dict[str, Any]] = []
-    qrels = ["query-id\tcorpus-id\tscore"]
-    for number, triple in enumerate(mined.triples, start=1):
-        draft, name = triple.draft, f"{prefix}-{number}"
-        queries.append(
-            {
-                "_id": name,
-                "text": draft.text,
-                "tier": draft.tier,
-                "form": draft.form,
-                "wanted": draft.wanted,
-                "excluded": list(draft.excluded),
-            }
-        )
-        qrels.append(f"{name}\t{triple.group.wanted.id}\t1")
-        qrels.extend(f"{name}\t{document.id}\t-1" for document in triple.group.excluded)
-    contents = {
-        "corpus.jsonl": "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in corpus),
-        "queries.jsonl": "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in queries),
-        f"qrels/{split}.tsv": "\n".join(qrels) + "\n",
-    }
+    named = [(f"{prefix}-{number}", triple) for number, triple in enumerate(mined.triples, start=1)]
+    contents = suite_files(
+        [document_row(d) for d in documents_of(mined.triples)],
+        [query_row(name, triple.draft) for name, triple in named],
+        [judgment for name, triple in named for judgment in group_judgments(name, triple.group)],
+        split=split,
+    )
     record = {
         "triples": len(mined.triples),
         "kinds": dict(sorted(Counter(f"{t.draft.tier} {t.draft.form}" for t in mined.triples).items())),
@@ -150,6 +146,28 @@ def write_suite(
     }
     contents[_RECORD] = json.dumps(record, indent=2) + "\n"
     return write_folder(folder, contents, marker=_RECORD, what="a mined suite")
+
+
+def document_row(document: Document) -> dict[str, Any]:
+    """Return a document's line of ``corpus.jsonl``."""
+    return {"_id": document.id, "title": document.title, "text": document.text}
+
+
+def query_row(name: str, draft: Draft) -> dict[str, Any]:
+    """Return a query's line of ``queries.jsonl``."""
+    return {
+        "_id": name,
+        "text": draft.text,
+        "tier": draft.tier,
+        "form": draft.form,
+        "wanted": draft.wanted,
+        "excluded": list(draft.excluded),
+    }
+
+
+def group_judgments(name: str, group: Group) -> list[tuple[str, str, int]]:
+    """Return a query's judgments of its group, the wanted document first: query id, document id, score."""
+    return [(name, group.wanted.id, 1), *((name, d.id, -1) for d in group.excluded)]
 
 
 def check_target(folder: Path, marker: str, what: str) -> None:

@@ -17,12 +17,13 @@ from ...first_stage.memory import MemoryFirstStage
 from ...train.confusable import MinedTriple, MiningSettings
 from ...train.descriptions import Document
 from ...train.mining import eligible, mine
-from ...train.mining_files import check_target, write_folder
+from ...train.mining_files import check_target, document_row, write_folder
 from ...train.near_duplicates import NearDuplicates
 from ...types import Candidate
 from ...version import __version__
 from ..lexical import LexicalIndex
 from ..store import VectorStore
+from ..suites import suite_files, to_json_lines
 from .answers import AnswerBook, Model, check_different
 from .audit import cohen_kappa
 from .estimate import Estimate, estimate_calls
@@ -276,17 +277,15 @@ def _contents(
     rejected: Sequence[tuple[str, BenchRecord]],
     split: str,
 ) -> dict[str, str]:
-    corpus = [{"_id": d.id, "title": d.title, "text": d.text} for d in (documents[i] for i in eligible(documents))]
-    qrels = [f"{r.id}\t{name}\t{score}" for r in kept for name, score in r.judgments()]
     every = [(None, r) for r in kept] + list(rejected)
-    records = [{**r.row(), "documents": dict(r.judgments()), "repaired": r.repaired, "gate": g} for g, r in every]
-    return {
-        "corpus.jsonl": _lines(corpus),
-        "queries.jsonl": _lines([r.row() for r in kept]),
-        f"qrels/{split}.tsv": "\n".join(["query-id\tcorpus-id\tscore", *qrels]) + "\n",
-        "records.jsonl": _lines(records),
-    }
-
-
-def _lines(rows: Sequence[dict[str, Any]]) -> str:
-    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    records = [
+        {**r.row(), "documents": {name: score for _, name, score in r.judgments()}, "repaired": r.repaired, "gate": g}
+        for g, r in every
+    ]
+    files = suite_files(
+        [document_row(documents[i]) for i in eligible(documents)],
+        [r.row() for r in kept],
+        [judgment for r in kept for judgment in r.judgments()],
+        split=split,
+    )
+    return {**files, "records.jsonl": to_json_lines(records)}

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ...errors import InvalidInputError
+from ...train.mining_files import group_judgments, query_row
 from ...train.query_templates import Draft, Form, Group, Tier
 
 __all__ = ["BenchRecord", "BuildReport", "BuildSettings", "Shape"]
@@ -79,20 +80,12 @@ class BenchRecord:
 
     def row(self) -> dict[str, Any]:
         """Return the line of ``queries.jsonl``."""
-        draft = self.draft
-        row: dict[str, Any] = {
-            "_id": self.id,
-            "text": draft.text,
-            "tier": draft.tier,
-            "form": draft.form,
-            "wanted": draft.wanted,
-            "excluded": list(draft.excluded),
-        }
+        row = query_row(self.id, self.draft)
         return row if self.shape is None else {**row, "shape": self.shape}
 
-    def judgments(self) -> list[tuple[str, int]]:
-        """Return the ids of the documents with their scores, the wanted one first."""
-        return [(self.group.wanted.id, 1), *((d.id, -1) for d in self.group.excluded)]
+    def judgments(self) -> list[tuple[str, str, int]]:
+        """Return the judgments of its documents, the wanted one first: query id, document id, score."""
+        return group_judgments(self.id, self.group)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from ...errors import SuiteError
 from ...train.mining_files import check_target, write_folder
 from ...version import __version__
+from ..suites import suite_files
 
 __all__ = ["Collection", "Judgment", "Passage", "Question", "write_collection"]
 
@@ -107,18 +108,18 @@ def write_collection(
     excluding = {j.query for j in collection.judgments if j.score < 0}
     if not excluding:
         notes.append("No document is marked as excluded: success@10, leak and pairwise will have no value.")
-    lines = [f"{j.query}\t{j.document}\t{j.score}" for j in collection.judgments]
     record = {
         **(facts or {}),
         "split": split, "documents": len(rows), "queries": len(kept), "with_excluded_document": len(excluding),
-        "judgments": len(lines), "notes": notes, "version": __version__,
+        "judgments": len(collection.judgments), "notes": notes, "version": __version__,
     }  # fmt: skip
-    contents = {
-        "corpus.jsonl": "".join(rows),
-        "queries.jsonl": "".join(_query_line(q) for q in queries.values() if q.id in kept),
-        f"qrels/{split}.tsv": "\n".join(["query-id\tcorpus-id\tscore", *lines]) + "\n",
-        _MARKER: json.dumps(record, indent=2, ensure_ascii=False) + "\n",
-    }
+    contents = suite_files(
+        rows,
+        [_query_row(q) for q in queries.values() if q.id in kept],
+        [(j.query, j.document, j.score) for j in collection.judgments],
+        split=split,
+    )
+    contents[_MARKER] = json.dumps(record, indent=2, ensure_ascii=False) + "\n"
     write_folder(out, contents, marker=_MARKER, what=_WHAT)
     return tuple(notes)
 
@@ -154,8 +155,8 @@ def _judged(judgments: Iterable[Judgment], queries: dict[str, Question]) -> dict
 
 def _corpus(
     documents: Iterable[Passage], judged: dict[str, Judgment], which: Literal["all", "judged"]
-) -> tuple[list[str], int]:
-    rows: list[str] = []
+) -> tuple[list[dict[str, str]], int]:
+    rows: list[dict[str, str]] = []
     seen: set[str] = set()
     blank = 0
     for document in documents:
@@ -170,22 +171,18 @@ def _corpus(
                 raise SuiteError(f"{document.where}: the judged document {document.id!r} has no text.")
             blank += 1
             continue
-        rows.append(_line(_id=document.id, title=document.title, text=document.text))
+        rows.append({"_id": document.id, "title": document.title, "text": document.text})
     for name, judgment in judged.items():
         if name not in seen:
             raise SuiteError(f"{judgment.where}: there is no document {name!r}.")
     return rows, blank
 
 
-def _query_line(question: Question) -> str:
-    return _line(
-        _id=question.id, text=question.text, tier=question.tier, form=question.form, wanted=question.wanted,
-        excluded=list(question.excluded),
-    )  # fmt: skip
-
-
-def _line(**record: Any) -> str:
-    return json.dumps(record, ensure_ascii=False) + "\n"
+def _query_row(question: Question) -> dict[str, Any]:
+    return {
+        "_id": question.id, "text": question.text, "tier": question.tier, "form": question.form,
+        "wanted": question.wanted, "excluded": list(question.excluded),
+    }  # fmt: skip
 
 
 def _check_id(name: str, what: str, where: str) -> None:
