@@ -27,8 +27,8 @@ def evaluate(
     suites: Annotated[
         list[Path] | None, typer.Argument(metavar="SUITE...", help="BEIR folders with excluded documents.")
     ] = None,
-    split: Annotated[str, typer.Option("--split", help="Which qrels.")] = "dev",
-    backbone: Annotated[str, typer.Option("--backbone", help="'minilm', a checkpoint folder, or a hub id.")] = "minilm",
+    split: opt.Split = "dev",
+    backbone: opt.BackboneName = "minilm",
     topics: Annotated[
         Literal["detected", "true"], typer.Option("--topics", help="Ask the detector, or take the suite's topics.")
     ] = "detected",

@@ -19,7 +19,7 @@ def index(
         Path, typer.Argument(metavar="SOURCE", help="A JSONL file of documents, a folder of text files, or a suite.")
     ],
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the index goes.")],
-    backbone: Annotated[str, typer.Option("--backbone", help="'minilm', a checkpoint folder, or a hub id.")] = "minilm",
+    backbone: opt.BackboneName = "minilm",
     device: opt.Device = None,
     cache: Annotated[
         Path | None, typer.Option("--cache", help="Keep vectors here, so that a killed run goes on where it was.")

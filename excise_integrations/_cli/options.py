@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 __all__ = [
     "Adapter",
     "Backbone",
+    "BackboneName",
+    "Cache",
     "Demotion",
     "DetectorName",
     "Device",
@@ -23,6 +25,8 @@ __all__ = [
     "Log",
     "LogText",
     "Settings",
+    "Split",
+    "Suites",
     "load_excise",
     "pairs",
     "quiet",
@@ -35,6 +39,12 @@ Backbone = Annotated[
         help="'minilm', a checkpoint folder, or a hub id. By default, what the index was built with, else minilm.",
     ),
 ]
+BackboneName = Annotated[str, typer.Option("--backbone", help="'minilm', a checkpoint folder, or a hub id.")]
+Suites = Annotated[
+    list[Path], typer.Argument(metavar="SUITE...", help="BEIR folders; FOLDER:SPLIT reads another split than --split.")
+]
+Split = Annotated[str, typer.Option("--split", help="Which qrels.")]
+Cache = Annotated[Path | None, typer.Option("--cache", help="Keep vectors here between runs.")]
 DetectorName = Annotated[
     str, typer.Option("--detector", help="'auto', 'lora', 'rules', or the folder of a trained detector.")
 ]

@@ -13,23 +13,17 @@ from .._cli import options as opt
 
 __all__ = ["boolean", "inversion", "probe"]
 
-_Suites = Annotated[
-    list[Path], typer.Argument(metavar="SUITE...", help="BEIR folders; FOLDER:SPLIT reads another split than --split.")
-]
 _MaybeSuites = Annotated[
     list[Path] | None,
     typer.Argument(metavar="[SUITE...]", help="BEIR folders; FOLDER:SPLIT reads another split than --split."),
 ]
-_Split = Annotated[str, typer.Option("--split", help="Which qrels.")]
-_Cache = Annotated[Path | None, typer.Option("--cache", help="Keep vectors here between runs.")]
-_Backbone = Annotated[str, typer.Option("--backbone", help="'minilm', a checkpoint folder, or a hub id.")]
 
 
 def inversion(
-    suites: _Suites,
-    split: _Split = "dev",
-    cache: _Cache = None,
-    backbone: _Backbone = "minilm",
+    suites: opt.Suites,
+    split: opt.Split = "dev",
+    cache: opt.Cache = None,
+    backbone: opt.BackboneName = "minilm",
     figures: Annotated[
         Path | None, typer.Option("--figures", help="Draw a figure into this folder; needs matplotlib.")
     ] = None,
@@ -66,7 +60,7 @@ def inversion(
 
 def probe(
     suites: _MaybeSuites = None,
-    split: _Split = "dev",
+    split: opt.Split = "dev",
     generated: Annotated[
         int, typer.Option("--generated", min=0, help="Generated queries beside the packaged natural pairs.")
     ] = 1200,
@@ -74,7 +68,7 @@ def probe(
         int, typer.Option("--limit", min=50, help="At most this many pairs of queries, drawn by the seed.")
     ] = 1500,
     seed: Annotated[int, typer.Option("--seed", help="Draws the pairs and splits them.")] = 0,
-    backbone: _Backbone = "minilm",
+    backbone: opt.BackboneName = "minilm",
     detector: opt.DetectorName = "auto",
     device: opt.Device = None,
     as_json: opt.Json = False,
@@ -116,12 +110,12 @@ def probe(
 
 def boolean(
     suites: _MaybeSuites = None,
-    split: _Split = "dev",
+    split: opt.Split = "dev",
     bundled: Annotated[
         bool, typer.Option("--bundled/--no-bundled", help="Add the packaged AND and OR questions.")
     ] = True,
-    cache: _Cache = None,
-    backbone: _Backbone = "minilm",
+    cache: opt.Cache = None,
+    backbone: opt.BackboneName = "minilm",
     detector: opt.DetectorName = "auto",
     demotion: opt.Demotion = None,
     adapter: opt.Adapter = "auto",

@@ -31,23 +31,19 @@ __all__ = ["app"]
 
 app = typer.Typer(no_args_is_help=True, help="Run systems side by side, compare runs, and write the report.")
 
-Suites = Annotated[
-    list[Path], typer.Argument(metavar="SUITE...", help="BEIR folders; FOLDER:SPLIT reads another split than --split.")
-]
-
 _METRICS = ("success@10", "hit@10", "leak", "leak_docs", "xndcg@10", "ndcg@10", "pairwise")
 
 
 @app.command("run")
 def run(
-    suites: Suites,
+    suites: opt.Suites,
     out: Annotated[Path, typer.Option("--out", help="Folder of the result files; a run that was ended goes on.")],
-    split: Annotated[str, typer.Option("--split", help="Which qrels.")] = "dev",
+    split: opt.Split = "dev",
     systems: Annotated[
         list[str] | None,
         typer.Option("--systems", help="Names of systems or groups, repeatable or with commas; all by default."),
     ] = None,
-    cache: Annotated[Path | None, typer.Option("--cache", help="Keep vectors here between runs.")] = None,
+    cache: opt.Cache = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="At most this many queries of each suite.")] = 200,
     seed: Annotated[int, typer.Option("--seed", help="Draws the queries of a suite that has more.")] = 0,
     candidates: Annotated[
@@ -69,7 +65,7 @@ def run(
     budget: Annotated[
         int | None, typer.Option("--budget", min=1, help="Every system reads this many words of a document only.")
     ] = None,
-    backbone: Annotated[str, typer.Option("--backbone", help="'minilm', a checkpoint folder, or a hub id.")] = "minilm",
+    backbone: opt.BackboneName = "minilm",
     detector: opt.DetectorName = "auto",
     demotion: opt.Demotion = None,
     adapter: opt.Adapter = "auto",
@@ -171,13 +167,13 @@ def report(
 
 @app.command("weights")
 def weights(
-    suites: Suites,
+    suites: opt.Suites,
     train: Annotated[Path, typer.Option("--train", help="A suite whose split 'train' trains the readout gate.")],
-    split: Annotated[str, typer.Option("--split", help="Which qrels.")] = "train",
-    cache: Annotated[Path | None, typer.Option("--cache", help="Keep vectors here between runs.")] = None,
+    split: opt.Split = "train",
+    cache: opt.Cache = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="At most this many queries of each suite.")] = 100,
     seed: Annotated[int, typer.Option("--seed", help="Draws the queries.")] = 0,
-    backbone: Annotated[str, typer.Option("--backbone", help="'minilm', a checkpoint folder, or a hub id.")] = "minilm",
+    backbone: opt.BackboneName = "minilm",
     device: opt.Device = None,
 ) -> None:
     """Sweep the weight of each intervention's penalty with true topics, and print success@10 as JSON."""

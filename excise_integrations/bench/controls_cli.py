@@ -9,6 +9,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from .._cli import options as opt
+
 __all__ = ["train"]
 
 
@@ -27,7 +29,7 @@ def train(
     ] = None,
     limit: Annotated[int, typer.Option("--limit", min=4, help="Triples for choosing the rate.")] = 400,
     epochs: Annotated[int, typer.Option("--epochs", min=1)] = 1,
-    backbone: Annotated[str, typer.Option("--backbone", help="'minilm', a checkpoint folder, or a hub id.")] = "minilm",
+    backbone: opt.BackboneName = "minilm",
     seed: Annotated[int, typer.Option("--seed")] = 0,
     max_minutes: Annotated[
         float | None, typer.Option("--max-minutes", min=0, help="End the last training after the step that passes it.")

@@ -38,7 +38,7 @@ def build(
         Path | None, typer.Option("--answers", help="Where answers are kept; OUT.answers.jsonl by default.")
     ] = None,
     cache: Annotated[Path | None, typer.Option("--cache", help="Keep vectors here between builds.")] = None,
-    backbone: Annotated[str, typer.Option("--backbone", help="'minilm', a checkpoint folder, or a hub id.")] = "minilm",
+    backbone: opt.BackboneName = "minilm",
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask before models are called.")] = False,
     as_json: opt.Json = False,
 ) -> None:
