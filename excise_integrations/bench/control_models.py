@@ -11,9 +11,10 @@ from typing import Any, Literal, Protocol
 import torch
 from torch import Tensor, nn
 
+from ..encode.arithmetic import default_device
 from ..encode.backbone import Backbone
 from ..encode.minilm import find_minilm
-from .control_run import Run, autocast, device
+from .control_run import Run, autocast
 
 __all__ = ["DOCUMENT_TOKENS", "QUERY_TOKENS", "Contrast", "CrossEncoderModel", "DenseModel", "LateModel", "Model"]
 
@@ -48,7 +49,7 @@ class DenseModel:
     def __init__(self) -> None:
         from sentence_transformers import SentenceTransformer
 
-        self._model = SentenceTransformer(str(find_minilm()), device=device(), local_files_only=True)
+        self._model = SentenceTransformer(str(find_minilm()), device=default_device(), local_files_only=True)
         self._model.max_seq_length = DOCUMENT_TOKENS
 
     def fit(self, contrasts: Sequence[Contrast], run: Run) -> None:
@@ -83,7 +84,7 @@ class CrossEncoderModel:
         from sentence_transformers import CrossEncoder
 
         self._model = CrossEncoder(
-            str(find_minilm()), num_labels=1, max_length=_PAIR_TOKENS, device=device(),
+            str(find_minilm()), num_labels=1, max_length=_PAIR_TOKENS, device=default_device(),
             local_files_only=True,
         )  # fmt: skip
 
@@ -139,13 +140,11 @@ class LateModel:
         self._model.requires_grad_(kind == "full")
         if kind == "full":
             return
-        from peft import LoraConfig, get_peft_model
+        from peft import get_peft_model
 
-        from ..train.detector import lora_targets
+        from ..train.detector import lora_config
 
-        self._lora = LoraConfig(
-            r=rank, lora_alpha=2 * rank, lora_dropout=0.0, target_modules=lora_targets(transformer.auto_model)
-        )
+        self._lora = lora_config(transformer.auto_model, rank)
         # The layers are put into the encoder's own transformer; this is the handle that switches them.
         self._wrapped: Any = get_peft_model(transformer.auto_model, self._lora)
 

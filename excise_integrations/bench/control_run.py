@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
-from ..encode.arithmetic import resolve_dtype
+from ..encode.arithmetic import default_device, resolve_dtype
 
-__all__ = ["TIMED_STEPS", "Run", "autocast", "device"]
+__all__ = ["TIMED_STEPS", "Run", "autocast"]
 
 TIMED_STEPS = 3
 """After this many steps a training's length is known."""
@@ -96,7 +96,7 @@ class Run:
         with tempfile.TemporaryDirectory() as scratch:
             settings = arguments(
                 output_dir=scratch, num_train_epochs=self.epochs, learning_rate=self.rate, warmup_steps=0.1,
-                seed=self.seed, bf16=_is_bf16(), use_cpu=not torch.cuda.is_available(), dataloader_pin_memory=False,
+                seed=self.seed, bf16=_is_bf16(), use_cpu=default_device() == "cpu", dataloader_pin_memory=False,
                 report_to="none", save_strategy="no", logging_strategy="no", disable_tqdm=True, **more,
             )  # fmt: skip
             made = trainer(model=model, args=settings, train_dataset=rows, loss=loss, callbacks=[Clock()])
@@ -107,13 +107,8 @@ class Run:
 
 def autocast() -> AbstractContextManager[Any]:
     """Return the arithmetic that a trained control is read in, which is the one that it is trained in."""
-    return torch.autocast(device(), torch.bfloat16, enabled=_is_bf16())
-
-
-def device() -> str:
-    """Return where controls are trained."""
-    return "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.autocast(default_device(), torch.bfloat16, enabled=_is_bf16())
 
 
 def _is_bf16() -> bool:
-    return resolve_dtype("auto", device()) == torch.bfloat16
+    return resolve_dtype("auto", default_device()) == torch.bfloat16

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..encode.backbone import DType, clean_text, resolve_dtype
+from ..encode.arithmetic import DType, default_device, resolve_dtype
+from ..encode.backbone import clean_text
 from ..encode.fork_lock import ForkLock
 from ..encode.minilm import MODEL_SHA256, find_minilm
 from ..errors import InvalidInputError
@@ -140,7 +141,7 @@ class LoraDetector:
     ) -> LoraDetector:
         """Build a detector from a verified adapter; see :meth:`from_folder`."""
         adapter.check_backbone("minilm", MODEL_SHA256)
-        device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+        device = device or default_device()
         model, tokenizer = load_transformer(path, offline=offline)
         tagger = SpanTagger(adapter.merge_into(model), model.config.hidden_size)
         tagger.load_heads(adapter.tensors("span_head.safetensors"))

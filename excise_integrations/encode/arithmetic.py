@@ -10,9 +10,14 @@ import torch
 
 from ..errors import InvalidInputError
 
-__all__ = ["DType", "resolve_dtype"]
+__all__ = ["DType", "default_device", "resolve_dtype"]
 
 DType = Literal["auto", "float32", "bfloat16"]
+
+
+def default_device() -> str:
+    """Return a GPU's device where there is one, else the CPU's."""
+    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def resolve_dtype(dtype: DType, device: str) -> torch.dtype:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor, nn
 
-from .arithmetic import DType, resolve_dtype
+from .arithmetic import DType, default_device, resolve_dtype
 from .fork_lock import ForkLock
 from .maxsim import TokenVectors
 from .windows import LONG_CONTEXT, SHORT_CONTEXT, WindowPolicy, split_windows
@@ -115,7 +115,7 @@ class Backbone:
         """
         from .loading import load_checkpoint, load_minilm
 
-        device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+        device = device or default_device()
         if str(name_or_path) == "minilm":
             encoder, digest = load_minilm(path, device=device, offline=offline, projection=projection)
         else:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +23,10 @@ from ..weights import Adapter, load_adapter, save_adapter
 from .checkpoint import load_checkpoint, save_checkpoint
 from .examples import Example, digest
 
-__all__ = ["DetectorRecipe", "lora_targets", "peft_config_json", "train_detector"]
+if TYPE_CHECKING:
+    from peft import LoraConfig
+
+__all__ = ["DetectorRecipe", "lora_config", "peft_config_json", "train_detector"]
 
 
 @dataclass(frozen=True)
@@ -94,14 +97,14 @@ def train_detector(
     Returns:
         The adapter, with no threshold yet: see ``excise calibrate``.
     """
-    from peft import LoraConfig, get_peft_model
+    from peft import get_peft_model
 
     recipe = recipe or DetectorRecipe()
     if not examples:
         raise InvalidInputError("There is no training example.")
     torch.manual_seed(recipe.seed)
     model, tokenizer = load_transformer(path)
-    lora = LoraConfig(r=recipe.rank, lora_alpha=2 * recipe.rank, lora_dropout=0.05, target_modules=lora_targets(model))
+    lora = lora_config(model, recipe.rank, dropout=0.05)
     wrapped = get_peft_model(model, lora)
     tagger = SpanTagger(wrapped, model.config.hidden_size)
     if start is not None:
@@ -170,10 +173,13 @@ def _start_from(adapter: Adapter, wrapped: Any, tagger: SpanTagger) -> None:
     tagger.load_heads(adapter.tensors("span_head.safetensors"))
 
 
-def lora_targets(model: nn.Module) -> list[str]:
-    """Return the linear layers of a transformer's blocks, by full name (embeddings and poolers left out)."""
+def lora_config(model: nn.Module, rank: int, *, dropout: float = 0.0) -> LoraConfig:
+    """Return LoRA on the linear layers of a transformer's blocks (embeddings and poolers left out), scaled by 2."""
+    from peft import LoraConfig
+
     names = [n for n, m in model.named_modules() if isinstance(m, nn.Linear)]
-    return [n for n in names if any(part.isdigit() for part in n.split("."))]
+    targets = [n for n in names if any(part.isdigit() for part in n.split("."))]
+    return LoraConfig(r=rank, lora_alpha=2 * rank, lora_dropout=dropout, target_modules=targets)
 
 
 def peft_config_json(lora: Any, base: str) -> dict[str, Any]:

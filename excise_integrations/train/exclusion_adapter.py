@@ -18,7 +18,7 @@ from ..encode.backbone import Backbone
 from ..errors import InvalidInputError
 from ..weights import Adapter, save_adapter
 from .checkpoint import load_checkpoint, save_checkpoint
-from .detector import lora_targets, peft_config_json
+from .detector import lora_config, peft_config_json
 from .triples import Triple, grouped_split
 
 __all__ = ["LEARNING_RATES", "AdapterRecipe", "held_out_success", "select_learning_rate", "train_adapter"]
@@ -167,7 +167,7 @@ def held_out_success(trainer: _Trainer, held: Sequence[Triple]) -> float:
 
 class _Trainer:
     def __init__(self, backbone: Backbone, recipe: AdapterRecipe) -> None:
-        from peft import LoraConfig, get_peft_model
+        from peft import get_peft_model
 
         torch.manual_seed(recipe.seed)
         self.recipe = recipe
@@ -176,12 +176,7 @@ class _Trainer:
         for parameter in self.encoder.parameters():
             parameter.requires_grad_(False)
         transformer: Any = self.encoder[0]
-        self.lora = LoraConfig(
-            r=recipe.rank,
-            lora_alpha=2 * recipe.rank,
-            lora_dropout=0.0,
-            target_modules=lora_targets(transformer.auto_model),
-        )
+        self.lora = lora_config(transformer.auto_model, recipe.rank)
         self.wrapped = get_peft_model(transformer.auto_model, self.lora)
         transformer.auto_model = self.wrapped
         self.trainable = {n: p for n, p in self.wrapped.named_parameters() if p.requires_grad}

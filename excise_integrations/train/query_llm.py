@@ -15,7 +15,7 @@ from ..errors import InvalidInputError
 from .descriptions import Document, mentions, topic_name
 from .query_templates import Draft, Form, Group, Tier
 
-__all__ = ["CUES", "LLMWriter", "ask", "check_draft", "completer", "excerpt", "pair_prompt", "read_object"]
+__all__ = ["CUES", "LENGTH", "LLMWriter", "ask", "check_draft", "completer", "excerpt", "pair_prompt", "read_object"]
 
 logger = logging.getLogger("excise_integrations")
 
@@ -25,7 +25,7 @@ _TASK: dict[Tier, str] = {
     "ruled out by a test, handled by a colleague, … so that the searcher wants something else.",
     "T3": "Exclude every excluded topic: by a disjunction (neither A nor B), or one by a cue and one as already known.",
 }
-_LENGTH: dict[Form, str] = {"short": "4 to 16 words", "long": "22 to 50 words, one to three sentences"}
+LENGTH: dict[Form, str] = {"short": "4 to 16 words", "long": "22 to 50 words, one to three sentences"}
 _WORDS: dict[Form, tuple[int, int]] = {"short": (3, 18), "long": (20, 60)}
 CUES = re.compile(
     r"(?i)\b(?:not|no|non|none|never|neither|nor|without|except|excepting|excluding|exclude|excludes|excepted|omit|"
@@ -135,7 +135,7 @@ def pair_prompt(group: Group, tier: Tier, form: Form) -> str:
         "- Ask for what the documents have in common; do not name the wanted document's title.\n"
         "- Name the topic of each excluded document in words that do not fit the wanted one.\n"
         f"- {_TASK[tier]}\n"
-        f"- Length: {_LENGTH[form]}. Natural, as a person would type or say it.\n"
+        f"- Length: {LENGTH[form]}. Natural, as a person would type or say it.\n"
         'Answer with one JSON object and nothing else: {"query": the query, "wanted": the topic asked for, in a few '
         f'words, "excluded": a list of {len(group.excluded)} exact substring(s) of the query, one per excluded '
         "document in their order, each the shortest that names its topic, without the word that excludes it}"

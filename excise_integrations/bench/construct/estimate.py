@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from ...train.confusable import MinedTriple
 from .answers import AnswerBook, Model
+from .judging import MAX_CHARACTERS
 from .prompts import compound_prompt, document_prompt, implicit_prompt, pair_prompt, query_prompt
 
 __all__ = ["Estimate", "estimate_calls"]
@@ -52,7 +53,7 @@ def estimate_calls(triples: Sequence[MinedTriple], models: Mapping[str, Model | 
         elif draft.tier == "T3":
             asked["writer"].append(compound_prompt(stand_in, group, "mixed"))
         reading = query_prompt(stand_in.text, stand_in.wanted, stand_in.excluded * topics)
-        asked["judge"] = [reading, *[document_prompt("x" * 15, group.wanted.full_text[:9000])] * topics]
+        asked["judge"] = [reading, *[document_prompt("x" * 15, group.wanted.full_text[:MAX_CHARACTERS])] * topics]
         asked["second judge"] = [reading]
         for role, prompts in asked.items():
             if models[role] is not None:

@@ -9,10 +9,10 @@ from .answers import Model
 from .prompts import document_prompt, query_prompt
 from .records import BenchRecord
 
-__all__ = ["is_about", "reads_as_meant"]
+__all__ = ["MAX_CHARACTERS", "is_about", "reads_as_meant"]
 
-# A document is shown to a judge up to here; about 1,500 words.
-_MAX_CHARACTERS = 9000
+MAX_CHARACTERS = 9000
+"""A document is shown to a judge up to here; about 1,500 words."""
 
 
 class _About(BaseModel):
@@ -30,7 +30,7 @@ class _Reading(BaseModel):
 
 def is_about(judge: Model, topic: str, text: str) -> bool | None:
     """Ask whether a document deals with a topic; None when there was no usable answer."""
-    answer = judge.ask(document_prompt(topic, text[:_MAX_CHARACTERS]), lambda a: read_object(a, _About))
+    answer = judge.ask(document_prompt(topic, text[:MAX_CHARACTERS]), lambda a: read_object(a, _About))
     return None if answer is None else answer.about
 
 

@@ -6,13 +6,12 @@ import hashlib
 import json
 from collections.abc import Sequence
 
-from ...train.query_llm import excerpt, pair_prompt
-from ...train.query_templates import Draft, Form, Group
+from ...train.query_llm import LENGTH, excerpt, pair_prompt
+from ...train.query_templates import Draft, Group
 from .records import Shape
 
 __all__ = ["compound_prompt", "document_prompt", "implicit_prompt", "pair_prompt", "prompts_hash", "query_prompt"]
 
-_LENGTH: dict[Form, str] = {"short": "4 to 16 words", "long": "22 to 50 words, one to three sentences"}
 _ANSWER = (
     'Answer with one JSON object and nothing else: {"query": the new query, "wanted": the topic asked for, in a few '
     'words, "excluded": a list of COUNT exact substring(s) of the new query in the order given, each the shortest '
@@ -32,7 +31,7 @@ def implicit_prompt(draft: Draft) -> str:
         "must understand from the situation that it is of no use any more: it has been read, bought, tested, taught, "
         "taken care of by somebody, or the like. Keep what is asked for.\n"
         "Not allowed: not, no, never, none, without, except, excluding, other than, instead of, rather than, n't, or "
-        f"anything that does their work.\nLength: {_LENGTH[draft.form]}.\n{_DATA}"
+        f"anything that does their work.\nLength: {LENGTH[draft.form]}.\n{_DATA}"
         f"QUERY: {_quoted(draft.text)}\nWANTED: {_quoted(draft.wanted)}\nUNWANTED: {_quoted(*draft.excluded)}\n\n"
         + _ANSWER.replace("COUNT", "1")
     )
@@ -56,7 +55,7 @@ def compound_prompt(draft: Draft, group: Group, shape: Shape) -> str:
     return (
         f"Rewrite a search query so that it excludes a second topic, the one of the document SECOND. {how} Name that "
         "topic in words that do not fit what is asked for. Keep what is asked for and the first topic.\n"
-        f"Length: {_LENGTH[draft.form]}.\n{_DATA}"
+        f"Length: {LENGTH[draft.form]}.\n{_DATA}"
         f"QUERY: {_quoted(draft.text)}\nWANTED: {_quoted(draft.wanted)}\nFIRST: {_quoted(*draft.excluded)}\n"
         f"SECOND: {_quoted(excerpt(group.excluded[1]))}\n\n" + _ANSWER.replace("COUNT", "2")
     )
@@ -91,7 +90,7 @@ def prompts_hash() -> str:
     pair, both = Group(one, (two,)), Group(one, (two, three))
     draft = Draft("q", "T1", "short", "w", ("x",))
     texts = [
-        *(pair_prompt(pair, "T1", form) for form in _LENGTH),
+        *(pair_prompt(pair, "T1", form) for form in LENGTH),
         implicit_prompt(draft),
         compound_prompt(draft, both, "disjunctive"),
         compound_prompt(draft, both, "mixed"),
