@@ -5,20 +5,26 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor
 
-from ..encode.arithmetic import resolve_dtype
+from ..encode.arithmetic import default_device, resolve_dtype
 from ..errors import BackboneError, InvalidInputError
 from ..first_stage._packed import top
 from ..pipeline import Excise
+from ..types import Candidate
 from .external import External
 from .prepared import Prepared, suite_digest
 from .store import VectorStore
+
+if TYPE_CHECKING:
+    from ..encode.backbone import Backbone
+    from ..weights import Adapter
 
 __all__ = ["Ranker", "builtin_ranker", "external_ranker"]
 
@@ -31,7 +37,17 @@ class Ranker(Protocol):
     """Ranks documents for every query of a suite."""
 
     label: str
-    """What its outcomes depend on besides the data: a name with a hash of the weights."""
+    """What its outcomes depend on besides the data: a name with a hash of the weights. It is known before
+    :meth:`load`, so that a row which is there already costs no model."""
+
+    def load(self) -> None:
+        """Load the weights, once.
+
+        Raises:
+            AdapterError, BackboneError: they are not there or do not fit.
+            MissingExtraError: a library is not installed.
+        """
+        ...
 
     def rank(self, prepared: Prepared, progress: Progress) -> list[list[str]]:
         """Return document ids, best first, per query."""
@@ -39,11 +55,11 @@ class Ranker(Protocol):
 
 
 def builtin_ranker(name: str, store: VectorStore | None) -> Ranker:
-    """Return the ranker of a row that needs no weights but MiniLM's.
+    """Return the ranker of a row that needs no weights but MiniLM's; nothing is loaded yet.
 
     Raises:
+        BackboneError: MiniLM's weights are not there.
         InvalidInputError: there is no such row.
-        MissingExtraError: what it is made of is not installed.
     """
     from ..encode.minilm import find_minilm
 
@@ -55,21 +71,17 @@ def builtin_ranker(name: str, store: VectorStore | None) -> Ranker:
     if name == "colbert-rerank":
         from .rivals import colbert_rerank
 
-        return _Reranker("llama-index ColbertRerank, minilm", colbert_rerank(_dtype()))
+        return _Postprocessor("llama-index ColbertRerank, minilm", lambda: colbert_rerank(_dtype()))
     raise InvalidInputError(f"There is no ranker {name!r}.")
 
 
 def external_ranker(external: External, store: VectorStore | None, *, download: bool = False) -> Ranker:
-    """Load a system from outside.
+    """Return the ranker of a system from outside; nothing is loaded yet.
 
     Args:
         external: which.
         store: where vectors are kept between runs.
         download: whether weights may be fetched from the hub.
-
-    Raises:
-        BackboneError, AdapterError: its weights are not there or do not fit.
-        MissingExtraError: a library is not installed.
     """
     if external.kind in ("dense", "dense-passages"):
         return _Dense(external, store, download=download, passages=external.kind == "dense-passages")
@@ -84,19 +96,28 @@ class _Dense:
     def __init__(
         self, external: External, store: VectorStore | None, *, download: bool = False, passages: bool = False
     ) -> None:
-        from sentence_transformers import SentenceTransformer
-
         self._external = external
-        self._model: Any = _load(
-            external.model, lambda m: SentenceTransformer(m, device=_device(), local_files_only=not download)
-        )
-        self._model.to(_dtype())
-        limit = getattr(getattr(self._model[0], "auto_model", None), "config", None)
-        limit = int(getattr(limit, "max_position_embeddings", _MAX_TOKENS))
-        self._model.max_seq_length = min(_MAX_TOKENS, limit)
+        self._download = download
         self._passages = passages
         self._store = store
         self.label = f"dense {_weights_label(external.model)} {self._prompts()} passages={passages}"
+
+    def load(self) -> None:
+        _ = self._model
+
+    @cached_property
+    def _model(self) -> Any:
+        from sentence_transformers import SentenceTransformer
+
+        model: Any = _load(
+            self._external.model,
+            lambda m: SentenceTransformer(m, device=default_device(), local_files_only=not self._download),
+        )
+        model.to(_dtype())
+        limit = getattr(getattr(model[0], "auto_model", None), "config", None)
+        limit = int(getattr(limit, "max_position_embeddings", _MAX_TOKENS))
+        model.max_seq_length = min(_MAX_TOKENS, limit)
+        return model
 
     def rank(self, prepared: Prepared, progress: Progress) -> list[list[str]]:
         documents, owner = _texts([d.text for d in prepared.suite.documents], self._passages)
@@ -143,6 +164,9 @@ class _Words:
         self._negate = negate
         self.label = "bm25, NOT by the cue rules" if negate else "bm25"
 
+    def load(self) -> None:
+        pass
+
     def rank(self, prepared: Prepared, progress: Progress) -> list[list[str]]:
         from ..detect.rules import RulesDetector
         from .lexical import content_words
@@ -168,27 +192,30 @@ class _LateInteraction:
     """Late interaction with other weights: of the whole encoder, or LoRA on both sides or on queries only."""
 
     def __init__(self, external: External, store: VectorStore | None, *, download: bool) -> None:
-        from ..encode.backbone import Backbone
-        from ..weights import Adapter, load_adapter
-
         self._external = external
+        self._download = download
         self._store = store
         self.label = f"{external.kind} {_weights_label(external.model)}"
-        self._backbone: Backbone | None = None
-        self._adapter: Adapter | None = None
-        if external.kind == "late-interaction":
-            self._backbone = Backbone.from_pretrained(external.model, offline=not download)
-        else:
-            self._adapter = load_adapter(external.model, "exclusion")
+
+    def load(self) -> None:
+        _ = self._weights
+
+    @cached_property
+    def _weights(self) -> Backbone | Adapter:
+        from ..encode.backbone import Backbone
+        from ..weights import load_adapter
+
+        if self._external.kind == "late-interaction":
+            return Backbone.from_pretrained(self._external.model, offline=not self._download)
+        return load_adapter(self._external.model, "exclusion")
 
     def rank(self, prepared: Prepared, progress: Progress) -> list[list[str]]:
         from ..detect.rules import RulesDetector
         from ..first_stage.memory import MemoryFirstStage
+        from ..weights import Adapter
 
-        encoder = self._backbone
-        if encoder is None:
-            assert self._adapter is not None
-            encoder = prepared.excise.backbone.with_adapter(self._adapter)
+        weights = self._weights
+        encoder = prepared.excise.backbone.with_adapter(weights) if isinstance(weights, Adapter) else weights
         if prepared.candidates == "judged" and self._external.kind == "query-adapter":
             raise InvalidInputError("A query adapter ranks a corpus; with judged candidates it is not run.")
         if self._external.kind == "query-adapter":
@@ -205,78 +232,100 @@ class _LateInteraction:
         return [[c.id for c in row] for row in other.shortlists]
 
 
-class _CrossEncoder:
-    def __init__(self, external: External, *, download: bool, passages: bool) -> None:
-        from sentence_transformers import CrossEncoder
+class _Shortlist:
+    """What re-ranks the frozen shortlist, one query after the other."""
 
-        self._model: Any = _load(
-            external.model, lambda m: CrossEncoder(m, device=_device(), local_files_only=not download)
-        )
-        self._model.to(_dtype())
-        self._model.max_seq_length = _MAX_TOKENS
-        self._passages = passages
-        self.label = f"cross-encoder {_weights_label(external.model)} passages={passages}"
+    label: str
+
+    def load(self) -> None:
+        _ = self._model
+
+    @cached_property
+    def _model(self) -> Any:
+        raise NotImplementedError
+
+    def order(self, query: str, row: Sequence[Candidate]) -> list[str]:
+        """Return ids, best first; those of the shortlist that are missing follow in its order."""
+        raise NotImplementedError
 
     def rank(self, prepared: Prepared, progress: Progress) -> list[list[str]]:
         rankings: list[list[str]] = []
         for i, (query, row) in enumerate(zip(prepared.queries, prepared.shortlists, strict=True)):
-            if not row:
-                rankings.append([])
-                continue
-            texts, owner = _texts([c.text for c in row], self._passages)
-            pairs = [(query.text, text) for text in texts]
-            with torch.inference_mode():
-                found = self._model.predict(pairs, convert_to_tensor=True, show_progress_bar=False)
-            scores = torch.full((len(row),), float("-inf"))
-            scores = scores.scatter_reduce(0, owner, found.float().cpu().reshape(len(texts), -1)[:, -1], "amax")
-            rankings.append([row[j].id for j in top(scores, len(row))])
-            if progress is not None:
-                progress(i + 1, len(prepared.queries))
-        return rankings
-
-
-class _Reranker:
-    """A LlamaIndex postprocessor over the frozen shortlist."""
-
-    def __init__(self, label: str, rerank: Callable[[str, Sequence[Any]], Any]) -> None:
-        self.label = label
-        self._rerank = rerank
-
-    def rank(self, prepared: Prepared, progress: Progress) -> list[list[str]]:
-        rankings = []
-        for i, (query, row) in enumerate(zip(prepared.queries, prepared.shortlists, strict=True)):
-            first = [n.node.node_id for n in self._rerank(query.text, row)] if row else []
+            first = self.order(query.text, row) if row else []
             rankings.append([*first, *(c.id for c in row if c.id not in set(first))])
             if progress is not None:
                 progress(i + 1, len(prepared.queries))
         return rankings
 
 
-class _Rerankers:
+class _CrossEncoder(_Shortlist):
+    def __init__(self, external: External, *, download: bool, passages: bool) -> None:
+        self._external = external
+        self._download = download
+        self._passages = passages
+        self.label = f"cross-encoder {_weights_label(external.model)} passages={passages}"
+
+    @cached_property
+    def _model(self) -> Any:
+        from sentence_transformers import CrossEncoder
+
+        model: Any = _load(
+            self._external.model,
+            lambda m: CrossEncoder(m, device=default_device(), local_files_only=not self._download),
+        )
+        model.to(_dtype())
+        model.max_seq_length = _MAX_TOKENS
+        return model
+
+    def order(self, query: str, row: Sequence[Candidate]) -> list[str]:
+        texts, owner = _texts([c.text for c in row], self._passages)
+        with torch.inference_mode():
+            found = self._model.predict([(query, t) for t in texts], convert_to_tensor=True, show_progress_bar=False)
+        scores = torch.full((len(row),), float("-inf"))
+        scores = scores.scatter_reduce(0, owner, found.float().cpu().reshape(len(texts), -1)[:, -1], "amax")
+        return [row[j].id for j in top(scores, len(row))]
+
+
+class _Postprocessor(_Shortlist):
+    """A LlamaIndex postprocessor."""
+
+    def __init__(self, label: str, build: Callable[[], Callable[[str, Sequence[Candidate]], Any]]) -> None:
+        self.label = label
+        self._build = build
+
+    @cached_property
+    def _model(self) -> Any:
+        return self._build()
+
+    def order(self, query: str, row: Sequence[Candidate]) -> list[str]:
+        return [n.node.node_id for n in self._model(query, row)]
+
+
+class _Rerankers(_Shortlist):
     """A model of the ``rerankers`` library."""
 
     def __init__(self, external: External, *, download: bool) -> None:
+        self._external = external
+        self._download = download
+        self.label = f"rerankers {_weights_label(external.model)}"
+
+    @cached_property
+    def _model(self) -> Any:
+        name = self._external.model
         try:
             library = import_module("rerankers")
         except ImportError as error:
             raise BackboneError("The library 'rerankers' is not installed: pip install rerankers") from error
-        if not download and not Path(external.model).exists():
-            raise BackboneError(f"There is no folder {external.model!r}; give one, or allow downloads.")
-        self._model: Any = library.Reranker(external.model)
-        if self._model is None:
-            raise BackboneError(f"The rerankers library did not load {external.model!r}.")
-        self.label = f"rerankers {_weights_label(external.model)}"
+        if not self._download and not Path(name).exists():
+            raise BackboneError(f"There is no folder {name!r}; give one, or allow downloads.")
+        model = library.Reranker(name)
+        if model is None:
+            raise BackboneError(f"The rerankers library did not load {name!r}.")
+        return model
 
-    def rank(self, prepared: Prepared, progress: Progress) -> list[list[str]]:
-        rankings = []
-        for i, (query, row) in enumerate(zip(prepared.queries, prepared.shortlists, strict=True)):
-            ids = [c.id for c in row]
-            found = self._model.rank(query=query.text, docs=[c.text for c in row], doc_ids=list(ids)) if row else ()
-            order = [str(r.doc_id) for r in sorted(found, key=lambda r: -float(r.score))]
-            rankings.append([*order, *(i for i in ids if i not in set(order))])
-            if progress is not None:
-                progress(i + 1, len(prepared.queries))
-        return rankings
+    def order(self, query: str, row: Sequence[Candidate]) -> list[str]:
+        found = self._model.rank(query=query, docs=[c.text for c in row], doc_ids=[c.id for c in row])
+        return [str(r.doc_id) for r in sorted(found, key=lambda r: -float(r.score))]
 
 
 # --- parts ------------------------------------------------------------------------------
@@ -334,8 +383,4 @@ def _best(scores: Tensor, prepared: Prepared) -> list[list[str]]:
 
 def _dtype() -> torch.dtype:
     """Arithmetic as our own encoders choose it, so that none is slower or coarser for it."""
-    return resolve_dtype("auto", _device())
-
-
-def _device() -> str:
-    return "cuda" if torch.cuda.is_available() else "cpu"
+    return resolve_dtype("auto", default_device())

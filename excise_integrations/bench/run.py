@@ -68,7 +68,7 @@ def run_suite(
         store: where document vectors are kept between runs.
         gate: gives the trained readout gate; None skips the systems that need it.
         gate_source: what the gate is trained on, for the key.
-        external: loads the ranker of systems whose method is "external", by their name; those of
+        external: gives the ranker of systems whose method is "external", by their name; those of
             :data:`~excise_integrations.bench.systems.SYSTEMS` need not be given.
         facts: what else the files should say, e.g. the command.
         progress: see :data:`~excise_integrations.bench.summary.Stage`.
@@ -104,10 +104,16 @@ def run_suite(
             "settings": config.model_dump(mode="json"), **known,
         }  # fmt: skip
         old = read_head(row_path(out, suite.name, system.name))
-        if old is not None and old.get("key") == key:
-            yield Row(suite.name, system.name, key, old, old.get("skipped")), False
+        kept = old if old is not None and old.get("key") == key else None
+        skipped = kept.get("skipped") if kept is not None else None
+        # What could not be loaded may be there by now.
+        if kept is None or (ranker is not None and skipped is not None):
+            reason = reason or missing_need(system, excise, gate is not None) or _load(ranker)
+        else:
+            reason = skipped
+        if kept is not None and reason == skipped:
+            yield Row(suite.name, system.name, key, kept, skipped), False
             continue
-        reason = reason or missing_need(system, excise, gate is not None)
         if reason is not None:
             row = Row(suite.name, system.name, key, head, reason)
         else:
@@ -143,13 +149,23 @@ def _depends(shared: Mapping[str, Any], ranker: Ranker | None) -> dict[str, Any]
 def _ranker(
     system: System, external: Mapping[str, Callable[[], Ranker]], store: VectorStore | None
 ) -> tuple[Ranker | None, str | None]:
-    """Load a system's ranker, where it has one, or say why it cannot be loaded."""
+    """Return a system's ranker, where it has one, or why there is none."""
     if system.method != "external":
         return None, None
     try:
         return (external[system.name]() if system.name in external else builtin_ranker(system.name, store)), None
-    except (AdapterError, BackboneError, MissingExtraError) as error:
+    except BackboneError as error:
         return None, str(error)
+
+
+def _load(ranker: Ranker | None) -> str | None:
+    """Load a ranker's weights, or say why they cannot be loaded."""
+    try:
+        if ranker is not None:
+            ranker.load()
+    except (AdapterError, BackboneError, MissingExtraError) as error:
+        return str(error)
+    return None
 
 
 def _measure(prepared: Prepared, ranker: Ranker, progress: Callable[[int, int], None] | None) -> tuple[QueryRow, ...]:

@@ -117,6 +117,33 @@ def test_missing_weights_skip_the_row_and_say_so(kind: str, suite: Suite, excise
     assert not row.queries
 
 
+def test_a_row_that_is_there_loads_no_model_and_one_that_lacked_weights_is_tried_again(
+    cross_encoder: Path, suite: Suite, excise_rules: Excise, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    external = parse_external(f"ce=cross-encoder:{cross_encoder}")
+    loads: list[str] = []
+
+    def again() -> tuple[Row, bool]:
+        ranker = external_ranker(external, None)
+        load = ranker.load
+        monkeypatch.setattr(ranker, "load", lambda: (loads.append(external.name), load()))
+        ((row, new),) = run_suite(
+            excise_rules, suite, tmp_path / "out", systems=[external.system], external={"ce": lambda: ranker}
+        )
+        return row, new
+
+    weights = cross_encoder / "model.safetensors"
+    weights.rename(weights.with_suffix(".away"))
+    try:
+        gone = [again(), again()]
+    finally:
+        weights.with_suffix(".away").rename(weights)
+    assert [(bool(row.skipped), new) for row, new in gone] == [(True, True), (True, False)]
+    assert len(loads) == 2
+    assert (again()[1], again()[1]) == (True, False)
+    assert len(loads) == 3
+
+
 def test_other_weights_run_the_row_again(suite: Suite, excise_rules: Excise, tmp_path: Path) -> None:
     keys = []
     for scale in (1.0, 2.0):
