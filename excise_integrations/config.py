@@ -77,9 +77,16 @@ class ExciseConfig(BaseModel):
         "topic's max evidence. A topic that more of them name (an actor, an office) is what documents have in common, "
         "not what one of them is about, and naming it anywhere is enough.",
     )
+    dominance_limit: float = Field(
+        0.95,
+        ge=0.0,
+        description="'per_topic': where openings count, a candidate at or above this share of the topic's max evidence "
+        "may be removed however far it is ahead on the wanted words: it is the excluded topic's own document, and what "
+        "it leads on are the words by which the query describes the topic. Above 1 this is switched off.",
+    )
     total_cap: int = Field(9, ge=0, description="'per_topic': at most this many removals over all topics.")
     dominance: float | None = Field(
-        0.12,
+        0.1,
         ge=0.0,
         description="'per_topic': a candidate whose mean MaxSim with the wanted words beats every other candidate by "
         "more than this is about what is wanted and is not removed; None switches the check off.",
@@ -91,7 +98,7 @@ class ExciseConfig(BaseModel):
         "wanted words by which it beats every candidate below the cuts.",
     )
     dominance_words: int = Field(
-        5,
+        3,
         ge=0,
         description="`dominance` and `dominance_slope` are read only when the query wants at least this many content "
         "words; with fewer, every document on the subject matches all of them.",

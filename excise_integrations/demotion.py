@@ -139,8 +139,8 @@ def demote(
     quiet = [all(float(evidence[i, t]) <= cuts[t] for t in active) for i in range(n)]
     protected = _protected(scores, final, set(strongest.values()), quiet, config)
     shares = _shares(n, wanted, quiet, config)
-    about = evidence if config.demotion == "paper" else _about(evidence, opening, config)
-    chosen = _removable(evidence, about, final, cuts, strongest, active, config, shares)
+    about, opened = (evidence, set()) if config.demotion == "paper" else _about(evidence, opening, config)
+    chosen = _removable(evidence, about, final, cuts, strongest, active, config, shares, opened)
     removed = {i: by for i, by in chosen.items() if i != protected}
 
     margins = evidence - torch.tensor(cuts, dtype=evidence.dtype)
@@ -221,10 +221,14 @@ def _shares(n: int, wanted: Tensor | None, quiet: Sequence[bool], config: Excise
     return shares
 
 
-def _about(evidence: Tensor, opening: Tensor | None, config: ExciseConfig) -> Tensor:
-    """How much of each topic's strongest evidence a candidate has, the opening's share weighed in, on its scale."""
+def _about(evidence: Tensor, opening: Tensor | None, config: ExciseConfig) -> tuple[Tensor, set[int]]:
+    """How much of each topic's strongest evidence a candidate has, and the topics whose openings count.
+
+    Where openings count, the opening's share is weighed in, on the evidence's scale.
+    """
+    opened: set[int] = set()
     if opening is None or not config.opening_tokens:
-        return evidence
+        return evidence, opened
     about = evidence.clone()
     opening = opening.to(evidence)
     for t in range(evidence.shape[1]):
@@ -233,7 +237,8 @@ def _about(evidence: Tensor, opening: Tensor | None, config: ExciseConfig) -> Te
         if first > 0 and first >= config.opening_gate * top and crowd <= config.opening_crowd:
             share = opening[:, t] / first
             about[:, t] = (1 - config.opening_weight) * evidence[:, t] + config.opening_weight * share * top
-    return about
+            opened.add(t)
+    return about, opened
 
 
 def _removable(
@@ -245,6 +250,7 @@ def _removable(
     active: list[int],
     config: ExciseConfig,
     shares: Sequence[float],
+    opened: Collection[int],
 ) -> dict[int, set[int]]:
     """Candidates to remove before the guard, each with the topics that ask for it (Algorithm 1, lines 14 to 17)."""
     if not config.removal:
@@ -261,7 +267,9 @@ def _removable(
         if small:
             allowed = [strongest[t]]
         else:
-            allowed = [i for i in ranking if float(about[i, t]) >= shares[i] * top]
+            # A document that opens with the topic as the topic's own one does leads on the query's words about it.
+            limit = config.dominance_limit if t in opened else float("inf")
+            allowed = [i for i in ranking if float(about[i, t]) >= min(shares[i], limit) * top]
             if by_rank:
                 allowed = [i for i in allowed if float(column[i]) >= cuts[t]]
         picks.extend((float((final if by_rank else column)[i]), i, t) for i in allowed[: config.cap])

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from ._files import recover, swap
 from .errors import AdapterError
 
 if TYPE_CHECKING:
@@ -111,8 +112,11 @@ class Adapter:
         """
         from peft import PeftModel
 
+        from .encode.quiet import quiet_loading
+
         try:
-            wrapped = PeftModel.from_pretrained(model, str(self.folder), is_trainable=False)
+            with quiet_loading():
+                wrapped = PeftModel.from_pretrained(model, str(self.folder), is_trainable=False)
             return wrapped.merge_and_unload()  # type: ignore[no-any-return]
         except Exception as error:
             raise AdapterError(f"The adapter {self.folder} does not fit its backbone: {error}") from error
@@ -154,7 +158,8 @@ def load_adapter(folder: str | Path, task: Task) -> Adapter:
     folder = Path(folder)
     path = folder / "manifest.json"
     if not path.is_file():
-        _recover(folder)
+        # Where two folders cannot be exchanged at once, a process killed in save_adapter can leave this one aside.
+        recover(folder)
     if not path.is_file():
         raise AdapterError(f"{folder} is not an adapter folder: it has no manifest.json.")
     try:
@@ -187,15 +192,6 @@ def load_adapter(folder: str | Path, task: Task) -> Adapter:
                 "Copy the folder again or train the adapter anew."
             )
     return Adapter(folder, manifest)
-
-
-def _recover(folder: Path) -> None:
-    if folder.exists() or not folder.parent.is_dir():
-        return
-    from .first_stage._ragatouille_swap import recover
-
-    # Where two folders cannot be exchanged at once, a process killed in save_adapter can leave this one aside.
-    recover(folder)
 
 
 def load_projection(backbone: str) -> Tensor:
@@ -261,7 +257,7 @@ def save_adapter(
         _write_adapter(staging, task, backbone, backbone_sha256, tensors, adapter_config, card, manifest)
         load_adapter(staging, task)
         staging.chmod(0o755)
-        _put(staging, folder)
+        swap(folder, staging)
     except AdapterError:
         raise
     except Exception as error:
@@ -274,15 +270,6 @@ def save_adapter(
 
 def _replaceable(folder: Path) -> bool:
     return folder.is_dir() and ((folder / "manifest.json").is_file() or not any(folder.iterdir()))
-
-
-def _put(staging: Path, folder: Path) -> None:
-    if not folder.exists():
-        staging.rename(folder)
-        return
-    from .first_stage._ragatouille_swap import swap
-
-    swap(folder, staging)
 
 
 def _write_adapter(

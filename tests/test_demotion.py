@@ -254,6 +254,19 @@ def test_a_document_that_opens_with_the_topic_goes_before_one_that_mentions_it()
     assert demote(scores, evidence, ExciseConfig(demotion="paper"), opening=opening).removed == (0,)
 
 
+def test_the_excluded_topics_own_document_goes_however_far_ahead_it_is() -> None:
+    scores, evidence = torch.tensor([5.0, 4.0, 3.0, 2.0, 1.0]), torch.tensor([[0.9], [0.88], [0.1], [0.1], [0.1]])
+    wanted = torch.tensor([0.9, 0.5, 0.6, 0.5, 0.5])
+    opening = torch.tensor([[0.9], [0.88], [0.1], [0.1], [0.1]])
+    # "Ants, a family of social insects with elbowed antennae, aside": its own document leads on those words.
+    assert demote(scores, evidence, TOPICS, wanted=wanted, opening=opening).removed == (0, 1)
+    assert demote(scores, evidence, TOPICS, wanted=wanted).removed == (1,)
+    mention = torch.tensor([[0.3], [0.88], [0.1], [0.1], [0.1]])
+    assert demote(scores, evidence, TOPICS, wanted=wanted, opening=mention).removed == (1,)
+    off = TOPICS.model_copy(update={"dominance_limit": 1.1})
+    assert demote(scores, evidence, off, wanted=wanted, opening=opening).removed == (1,)
+
+
 def test_openings_count_only_where_some_document_opens_with_the_topic() -> None:
     scores, evidence = torch.tensor([5.0, 4.0, 3.0, 2.0, 1.0]), torch.tensor([[0.9], [0.9], [0.1], [0.1], [0.1]])
     opening = torch.tensor([[0.66], [0.3], [0.1], [0.1], [0.1]])

@@ -74,6 +74,22 @@ def test_what_a_page_promises_happens(brought: dict[str, Any]) -> None:
     assert "Tesla" in [candidate.id for candidate in brought["result"].removed]
 
 
+def test_every_row_of_the_comparison_names_its_source() -> None:
+    text = (DOCS / "comparison.md").read_text(encoding="utf-8")
+    links = dict(re.findall(r"^\[([^\]^]+)\]: (https://\S+)$", text, re.MULTILINE))
+    notes = dict(re.findall(r"^\[\^(.+?)\]: (.+(?:\n    .+)*)", text, re.MULTILINE))
+    head, _, *rows = [line.strip("|").split("|") for line in text.splitlines() if line.startswith("|")]
+    assert len(rows) > 10
+    # The version of each package that was read, with the release it is.
+    assert [cell for cell in rows[0][2:] if not re.fullmatch(r" \[[\d.]+(?:post\d)?\]\[.+\] ", cell)] == []
+    assert all("pypi.org/project" in links[re.findall(r"\]\[(.+)\]", cell)[0]] for cell in rows[0][2:])
+    for row in rows:
+        assert len(row) == len(head)
+        note = notes[re.findall(r"\[\^(.+)\]", row[0])[0]]
+        named = re.findall(r"\]\[([^\]]+)\]", note)
+        assert any("github.com" in links[name] for name in named) or "pypi.org/project" in note, row[0]
+
+
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     for module in ("mkdocs", "material", "mkdocstrings_handlers.python"):
         pytest.importorskip(module)

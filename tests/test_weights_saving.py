@@ -5,20 +5,16 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from child_processes import killed_before
 from tiny_adapters import save_toy as save
 
-from excise_integrations import AdapterError
-from excise_integrations.weights import (
-    load_adapter,
-    update_manifest,
-)
+from excise_integrations import AdapterError, _files
+from excise_integrations.weights import load_adapter, update_manifest
 
 
 @pytest.fixture
@@ -121,19 +117,20 @@ def test_a_full_disk_keeps_the_old_adapter(folder: Path, monkeypatch: pytest.Mon
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 @pytest.mark.parametrize("exchange", [True, False], ids=["exchange", "two renames"])
-def test_a_killed_save_leaves_the_old_adapter_or_the_new_one(folder: Path, exchange: bool) -> None:
+def test_a_killed_save_leaves_the_old_adapter_or_the_new_one(
+    folder: Path, exchange: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Kill the process before its first change of the disk, before its second, and so on."""
+    if not exchange:
+        monkeypatch.setattr(_files, "_exchange", lambda *_: False)
     old = load_adapter(folder, "exclusion").digest
     pristine = folder.with_name("pristine")
     shutil.copytree(folder, pristine)
     found: set[str] = set()
-    step, status = 0, -1
-    while status != 0:
+    step, going = 0, True
+    while going:
         assert step < 200
-        pid = os.fork()
-        if pid == 0:
-            _save_and_die(folder, step, exchange)
-        status = os.waitpid(pid, 0)[1]
+        going = killed_before(step, lambda: save(folder, value=9.0), folder.parent)
         found.add(load_adapter(folder, "exclusion").digest)
         for name in (folder.name, *leftovers(folder.parent)):
             shutil.rmtree(folder.parent / name)
@@ -142,28 +139,6 @@ def test_a_killed_save_leaves_the_old_adapter_or_the_new_one(folder: Path, excha
     assert step > 5
     assert len(found) == 2
     assert old in found
-
-
-def _save_and_die(folder: Path, step: int, exchange: bool) -> None:
-    seen = 0
-
-    def count(event: str, _: tuple[Any, ...]) -> None:
-        nonlocal seen
-        if event in ("os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.chmod", "open", "ctypes.call_function"):
-            if seen == step:
-                os.kill(os.getpid(), signal.SIGKILL)
-            seen += 1
-
-    try:
-        if not exchange:
-            from excise_integrations.first_stage import _ragatouille_swap
-
-            _ragatouille_swap._exchange = lambda *_: False  # type: ignore[assignment]
-        sys.addaudithook(count)
-        save(folder, value=9.0)
-        os._exit(0)
-    except BaseException:
-        os._exit(1)
 
 
 # --- changing a manifest ----------------------------------------------------------------------------

@@ -60,7 +60,7 @@ def evaluate(
     """Measure the frozen ranking and Excise's on suites, and detection on files of queries."""
     if not suites and not queries:
         raise typer.BadParameter("give at least one suite, or --queries.", param_hint="SUITE...")
-    from ..bench.rows import write_text
+    from .._files import write_text
     from ..bench.suites import load_queries, load_suites
     from . import render
 

@@ -106,12 +106,13 @@ def explain(
         detector=detector, adapter=adapter, demotion=demotion, device=device, settings=settings,
         log=log, log_text=log_text,
     )  # fmt: skip
+    from .._files import write_text
     from ..audit.report import Report
 
     report = Report(result, excise.encoder if highlight else None, config=excise.config)
     write = {"md": report.to_markdown, "json": report.to_json, "html": report.to_html}
     if html is not None:
-        html.write_text(report.to_html(), encoding="utf-8")
+        write_text(html, report.to_html())
         if output is None and format is None and not as_json:
             typer.echo(f"The report is in {html}.")
             return
@@ -119,7 +120,7 @@ def explain(
     if output is None:
         typer.echo(text, nl=False)
     else:
-        output.write_text(text, encoding="utf-8")
+        write_text(output, text)
 
 
 def _run(

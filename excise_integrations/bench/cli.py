@@ -19,7 +19,7 @@ from .analyses_cli import boolean, inversion, probe
 from .construct.cli import agreement, audit_sample_command, build
 from .controls_cli import train as train_
 from .import_cli import import_
-from .speed_cli import speed
+from .speed_cli import speed, speed_report
 
 if TYPE_CHECKING:
     from ..pipeline import Excise
@@ -95,7 +95,7 @@ def run(
     gate, source = _gate(excise, train, store)
     rankers = {name: partial(external_ranker, e, store, download=download) for name, e in outside.items()}
     console = render.console(stderr=True)
-    facts = {"command": shlex.join(["excise", *sys.argv[1:]])}
+    facts = {"command": shlex.join(["excise", *sys.argv[1:]]), "budget": budget}
     for suite in loaded:
         for warning in suite.warnings:
             console.print(f"warning: {warning}", style="yellow", markup=False, highlight=False)
@@ -148,10 +148,11 @@ def report(
     ] = None,
 ) -> None:
     """Write the report of a run from its result files."""
+    from .._files import write_text
     from ..errors import MissingExtraError
     from .figures import draw_figures
     from .report import Results, render_report
-    from .rows import read_folder, write_text
+    from .rows import read_folder
 
     rows = read_folder(folder)
     drawn: list[str] = []
@@ -218,6 +219,7 @@ app.command("probe")(probe)
 app.command("boolean")(boolean)
 app.command("import")(import_)
 app.command("speed")(speed)
+app.command("speed-report")(speed_report)
 app.command("train")(train_)
 app.command("build")(build)
 app.command("audit-sample")(audit_sample_command)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from ..encode.arithmetic import default_device
 from ..encode.backbone import Backbone
 from ..encode.minilm import find_minilm
+from ..encode.quiet import quiet_loading
 from .control_run import Run, autocast
 
 __all__ = ["DOCUMENT_TOKENS", "QUERY_TOKENS", "Contrast", "CrossEncoderModel", "DenseModel", "LateModel", "Model"]
@@ -146,7 +147,8 @@ class LateModel:
 
         self._lora = lora_config(transformer.auto_model, rank)
         # The layers are put into the encoder's own transformer; this is the handle that switches them.
-        self._wrapped: Any = get_peft_model(transformer.auto_model, self._lora)
+        with quiet_loading():
+            self._wrapped: Any = get_peft_model(transformer.auto_model, self._lora)
 
     def fit(self, contrasts: Sequence[Contrast], run: Run) -> None:
         """Train by multiple negatives ranking under MaxSim."""

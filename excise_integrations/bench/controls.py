@@ -6,16 +6,16 @@ import hashlib
 import importlib.util
 import json
 import random
-import shutil
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 import torch
 
+from .._files import swap, write_text
 from ..encode.backbone import Backbone
 from ..errors import InvalidInputError, MissingExtraError
 from ..train.triples import Triple, grouped_split
@@ -29,9 +29,8 @@ from .control_models import (
     Model,
 )
 from .control_run import TIMED_STEPS, Run
-from .rows import write_text
 
-__all__ = ["FULL_RATES", "LORA_RATES", "Control", "control_minutes", "train_control"]
+__all__ = ["FULL_RATES", "LORA_RATES", "Control", "ControlSettings", "control_minutes", "train_control"]
 
 Control = Literal["dense", "cross-encoder", "full", "lora", "query-only"]
 FULL_RATES = (1e-5, 2e-5, 5e-5, 1e-4, 2e-4)
@@ -40,20 +39,49 @@ RECORD = "control.json"
 """Every control's folder holds this: how it was trained."""
 
 
+@dataclass(frozen=True)
+class ControlSettings:
+    """How a control is trained.
+
+    Args:
+        rates: learning rates to choose from, positive; by default the paper's five. A single one is taken as it is.
+        limit: triples for choosing the rate.
+        held_out: share of those that is held out, in (0, 1).
+        epochs: of the last training.
+        batch_size: triples per step.
+        rank: of LoRA.
+        seed: of everything random.
+
+    Raises:
+        InvalidInputError: no learning rate, or one that is not positive.
+    """
+
+    rates: Sequence[float] | None = None
+    limit: int = 400
+    held_out: float = 0.25
+    epochs: int = 1
+    batch_size: int = 16
+    rank: int = 8
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.rates is not None and (not self.rates or min(self.rates) <= 0):
+            raise InvalidInputError(f"The learning rates {list(self.rates)} must be positive, and one at least.")
+
+    def rates_of(self, kind: Control) -> list[float]:
+        """Return the learning rates to try for a control, the smallest first."""
+        usual = LORA_RATES if kind in ("lora", "query-only") else FULL_RATES
+        return sorted(usual if self.rates is None else self.rates)
+
+
 def train_control(
     kind: Control,
     triples: Sequence[Triple],
     folder: str | Path,
     *,
     backbone: Backbone,
+    settings: ControlSettings | None = None,
     ordinary: Sequence[tuple[str, str]] = (),
-    rates: Sequence[float] | None = None,
-    limit: int = 400,
-    held_out: float = 0.25,
-    epochs: int = 1,
-    batch_size: int = 16,
-    rank: int = 8,
-    seed: int = 0,
     max_minutes: float | None = None,
     sources: Sequence[str] = (),
     command: str = "",
@@ -63,7 +91,7 @@ def train_control(
 
     Retrievers are trained by multiple negatives ranking with the confusable document as the hard negative; the
     cross-encoder by binary cross-entropy over the wanted, the confusable and some random documents. The rate is
-    the argmax of the held-out success after one epoch over at most ``limit`` triples, split by wanted document; ties
+    the argmax of the held-out success after one epoch over at most ``settings.limit`` triples, split by wanted document; ties
     go to the smaller; then everything is trained on.
 
     Args:
@@ -74,15 +102,9 @@ def train_control(
         folder: where the result is written: a SentenceTransformer, a CrossEncoder, a MultiVectorEncoder checkpoint,
             or an adapter folder. A control that lies there is replaced.
         backbone: of the last three kinds; it is copied, never changed.
+        settings: how it is trained.
         ordinary: (query, passage) pairs without an exclusion, mixed in as a rehearsal; as many as there are triples
             at most.
-        rates: learning rates to choose from; by default the paper's five. A single one is taken as it is.
-        limit: triples for choosing the rate.
-        held_out: share of those that is held out, in (0, 1).
-        epochs: of the last training.
-        batch_size: triples per step.
-        rank: of LoRA.
-        seed: of everything random.
         max_minutes: end the last training after the step that passes this.
         sources: what the triples were read from, for the folder's record.
         command: for the folder's record.
@@ -92,36 +114,29 @@ def train_control(
         The folder.
 
     Raises:
-        InvalidInputError: an unknown kind, no triple, no learning rate, or a folder that holds something else.
+        InvalidInputError: an unknown kind, no triple, or a folder that holds something else.
         MissingExtraError: ``accelerate`` or ``datasets`` is not installed.
     """
+    settings = settings or ControlSettings()
     folder = Path(folder)
     _check(kind, triples)
     if folder.exists() and not _is_control(folder):
         raise InvalidInputError(f"{folder} exists and holds no control; choose an empty folder.")
-    tried = sorted(_rates(kind, rates))
+    batch_size, seed = settings.batch_size, settings.seed
     pool = _shuffled(triples, seed)
-    best, success = tried[0], {}
-    if len(tried) > 1:
-        train, held = grouped_split(pool[:limit], held_out, seed=seed)
-        if not train:
-            raise InvalidInputError(f"The {len(pool[:limit])} triples have one wanted document: none can be held out.")
-        for rate in tried:
-            model = _build(kind, backbone, rank, seed)
-            model.fit(_contrasts(train, (), seed), Run(rate, batch_size=batch_size, seed=seed))
-            success[rate] = _held_out_success(model, held)
-            progress(f"learning rate {rate:g}: held-out success {success[rate]:.3f} on {len(held)} triples")
-        best = max(tried, key=lambda r: success[r])
+    best, success = _choose_rate(kind, pool, backbone, settings, progress)
     rehearsed = random.Random(seed).sample(list(ordinary), min(len(ordinary), len(pool)))
-    run = Run(best, epochs=epochs, batch_size=batch_size, seed=seed, max_minutes=max_minutes, progress=progress)
-    model = _build(kind, backbone, rank, seed)
+    run = Run(
+        best, epochs=settings.epochs, batch_size=batch_size, seed=seed, max_minutes=max_minutes, progress=progress
+    )
+    model = _build(kind, backbone, settings)
     clock = time.monotonic()
     model.fit(_contrasts(pool, rehearsed, seed), run)
     minutes = (time.monotonic() - clock) / 60
     progress(f"trained {kind} at {best:g}: {run.steps} steps in {minutes:.1f} minutes")
     record = {
         "control": kind, "learning_rate": best, "held_out_success": {f"{r:g}": s for r, s in success.items()},
-        "selection_triples": min(limit, len(pool)) if success else 0, "epochs": epochs, "batch_size": batch_size,
+        "selection_triples": min(settings.limit, len(pool)) if success else 0, "epochs": settings.epochs, "batch_size": batch_size,
         "steps": run.steps, "stopped": run.stopped, "document_tokens": DOCUMENT_TOKENS, "query_tokens": QUERY_TOKENS,
         "seed": seed, "command": command,
         "training_data": {
@@ -137,34 +152,30 @@ def control_minutes(
     triples: Sequence[Triple],
     *,
     backbone: Backbone,
+    settings: ControlSettings | None = None,
     ordinary: int = 0,
-    rates: Sequence[float] | None = None,
-    limit: int = 400,
-    held_out: float = 0.25,
-    epochs: int = 1,
-    batch_size: int = 16,
-    rank: int = 8,
-    seed: int = 0,
 ) -> float:
     """Estimate how many minutes :func:`train_control` steps for, from a few timed steps.
 
     Reading the held-out documents comes on top.
 
     Args:
+        kind, triples, backbone, settings: as there.
         ordinary: how many ordinary pairs there are.
-        kind, triples, backbone, rates, limit, held_out, epochs, batch_size, rank, seed: as there.
 
     Raises:
         InvalidInputError: an unknown kind, or no triple.
     """
+    settings = settings or ControlSettings()
     _check(kind, triples)
-    run = Run(1e-5, epochs=TIMED_STEPS, batch_size=batch_size, seed=seed, max_steps=TIMED_STEPS)
-    some = _shuffled(triples, seed)[: TIMED_STEPS * batch_size]
-    _build(kind, backbone, rank, seed).fit(_contrasts(some, (), seed), run)
+    size, seed = settings.batch_size, settings.seed
+    run = Run(1e-5, epochs=TIMED_STEPS, batch_size=size, seed=seed, max_steps=TIMED_STEPS)
+    some = _shuffled(triples, seed)[: TIMED_STEPS * size]
+    _build(kind, backbone, settings).fit(_contrasts(some, (), seed), run)
     count = len(triples)
-    tried = len(_rates(kind, rates))
-    choosing = tried * -(-int(min(limit, count) * (1 - held_out)) // batch_size) if tried > 1 else 0
-    last = epochs * -(-(count + min(ordinary, count)) // batch_size)
+    tried = len(settings.rates_of(kind))
+    choosing = tried * -(-int(min(settings.limit, count) * (1 - settings.held_out)) // size) if tried > 1 else 0
+    last = settings.epochs * -(-(count + min(ordinary, count)) // size)
     return (choosing + last) * (run.seconds_per_step or 0.0) / 60
 
 
@@ -178,12 +189,29 @@ def _check(kind: str, triples: Sequence[Triple]) -> None:
             raise MissingExtraError(package, "bench")
 
 
-def _rates(kind: Control, rates: Sequence[float] | None) -> Sequence[float]:
-    if rates is None:
-        return LORA_RATES if kind in ("lora", "query-only") else FULL_RATES
-    if not rates or min(rates) <= 0:
-        raise InvalidInputError(f"The learning rates {list(rates)} must be positive, and one at least.")
-    return rates
+def _choose_rate(
+    kind: Control,
+    pool: Sequence[Triple],
+    backbone: Backbone,
+    settings: ControlSettings,
+    progress: Callable[[str], None],
+) -> tuple[float, dict[float, float]]:
+    """Return the best learning rate, and the held-out success of each that was tried."""
+    rates, seed = settings.rates_of(kind), settings.seed
+    if len(rates) == 1:
+        return rates[0], {}
+    some = pool[: settings.limit]
+    train, held = grouped_split(some, settings.held_out, seed=seed)
+    if not train:
+        raise InvalidInputError(f"The {len(some)} triples have one wanted document: none can be held out.")
+    success: dict[float, float] = {}
+    for rate in rates:
+        model = _build(kind, backbone, settings)
+        model.fit(_contrasts(train, (), seed), Run(rate, batch_size=settings.batch_size, seed=seed))
+        success[rate] = _held_out_success(model, held)
+        progress(f"learning rate {rate:g}: held-out success {success[rate]:.3f} on {len(held)} triples")
+    # Of equals the first, which is the smallest.
+    return max(rates, key=lambda r: success[r]), success
 
 
 def _shuffled(triples: Sequence[Triple], seed: int) -> list[Triple]:
@@ -192,13 +220,13 @@ def _shuffled(triples: Sequence[Triple], seed: int) -> list[Triple]:
     return pool
 
 
-def _build(kind: Control, backbone: Backbone, rank: int, seed: int) -> Model:
-    torch.manual_seed(seed)
+def _build(kind: Control, backbone: Backbone, settings: ControlSettings) -> Model:
+    torch.manual_seed(settings.seed)
     if kind == "dense":
         return DenseModel()
     if kind == "cross-encoder":
         return CrossEncoderModel()
-    return LateModel(backbone, kind, rank=rank)
+    return LateModel(backbone, kind, rank=settings.rank)
 
 
 def _contrasts(triples: Sequence[Triple], ordinary: Sequence[tuple[str, str]], seed: int) -> list[Contrast]:
@@ -234,12 +262,10 @@ def _is_control(folder: Path) -> bool:
 
 
 def _put(model: Model, folder: Path, record: dict[str, Any]) -> None:
-    """Write beside the target and rename: a training that is killed leaves no half control."""
+    """Write beside the target and put it there at once: a training that is killed leaves the old control or the new."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as scratch:
         made = Path(scratch) / folder.name
         model.write(made, record)
         write_text(made / RECORD, json.dumps(record, indent=2) + "\n")
-        if folder.exists():
-            shutil.rmtree(folder)
-        made.rename(folder)
+        swap(folder, made)

@@ -40,8 +40,8 @@ def train(
     from ..encode.backbone import Backbone
     from ..errors import SuiteError
     from ..train.triples import read_triples
-    from .controls import control_minutes, train_control
-    from .suites import json_lines
+    from .controls import ControlSettings, control_minutes, train_control
+    from .lines import json_lines
 
     pool = read_triples(triples)
     ordinary = []
@@ -50,11 +50,10 @@ def train(
         if not all(isinstance(text, str) and text.strip() for text in pair):
             raise SuiteError(f"{rehearsal}, line {number}: 'query' and 'positive' must be non-blank strings.")
         ordinary.append((str(pair[0]), str(pair[1])))
+    settings = ControlSettings(rates=rates, limit=limit, epochs=epochs, seed=seed)
     frozen = Backbone.from_pretrained(backbone)
     if dry_run:
-        minutes = control_minutes(
-            kind, pool, backbone=frozen, ordinary=len(ordinary), rates=rates, limit=limit, epochs=epochs, seed=seed
-        )
+        minutes = control_minutes(kind, pool, backbone=frozen, settings=settings, ordinary=len(ordinary))
         typer.echo(f"{kind}: {len(pool)} triples, about {minutes:.0f} minutes of training steps")
         return
     made = train_control(
@@ -62,11 +61,8 @@ def train(
         pool,
         out,
         backbone=frozen,
+        settings=settings,
         ordinary=ordinary,
-        rates=rates,
-        limit=limit,
-        epochs=epochs,
-        seed=seed,
         max_minutes=max_minutes,
         sources=[path.name for path in triples],
         command=shlex.join(["excise", *sys.argv[1:]]),

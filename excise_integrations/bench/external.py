@@ -8,7 +8,12 @@ from typing import Any, Literal, get_args
 from ..errors import InvalidInputError
 from .systems import SYSTEMS, Group, System
 
-__all__ = ["KNOWN", "External", "Kind", "parse_external"]
+__all__ = ["KNOWN", "MAX_TOKENS", "PASSAGE_WORDS", "External", "Kind", "parse_external"]
+
+MAX_TOKENS = 512
+"""Tokens that dense models and cross-encoders read at most, of a document or of a passage."""
+PASSAGE_WORDS = 350
+"""Words of a passage."""
 
 Kind = Literal[
     "dense", "dense-passages", "cross-encoder", "cross-encoder-passages", "late-interaction", "adapter",

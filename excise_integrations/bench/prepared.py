@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from .._assembly import at_threshold
+from .._files import write_text
 from ..encode.backbone import Backbone
 from ..encode.cache import VectorCache
 from ..encode.maxsim import TokenVectors
@@ -20,7 +21,6 @@ from ..types import Candidate, Detection
 from .evaluate import _detect, _first_stage, _shortlists
 from .lexical import LexicalIndex
 from .matches import EncodedQuery, Matches, encode_query, match
-from .rows import write_text
 from .store import StoredCache, VectorStore
 from .suites import Query, Suite
 from .summary import Stage, step

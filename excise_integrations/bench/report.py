@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 from .compare import pooled
+from .markdown import interval, markdown, number, probability
 from .metrics import mean
+from .outside import against_outside, document_budgets
 from .rows import QueryRow, Row
 from .significance import Comparison, align, paired_bootstrap
 from .systems import GROUPS, SYSTEMS, System
@@ -17,6 +19,7 @@ __all__ = ["Results", "render_report"]
 
 REFERENCE = "default"
 _SIGNIFICANT = 0.05
+Among = Literal["all", "exclusions", "ordinary"]
 
 
 @dataclass(frozen=True)
@@ -75,14 +78,30 @@ class Results:
         rows = (self.row(system, s) for s in self.suites if self.headline(s) != "pairwise")
         return [q for r in rows if r is not None for q in r.queries]
 
-    def against(self, system: str, suites: Sequence[str], metric: str) -> Comparison:
-        """Compare a system with Excise on the queries that both have."""
+    def against(
+        self, system: str, suites: Sequence[str], metric: str, other: str = REFERENCE, *, among: Among = "all"
+    ) -> Comparison:
+        """Compare a system with another, Excise by default, on the queries that both have.
+
+        Args:
+            system, other: names; the difference is ``system`` minus ``other``.
+            suites: pooled where they are several; one that either did not run on is left out.
+            metric: what is compared.
+            among: all queries, those with excluded documents, or those that exclude nothing.
+        """
         outcomes = [
-            {s: {metric: r.values(metric)} for s in suites if (r := self.row(name, s)) is not None}
-            for name in (system, REFERENCE)
+            {s: {metric: _values(r, metric, among)} for s in suites if (r := self.row(name, s)) is not None}
+            for name in (system, other)
         ]
         _, a, b = align(*(pooled(o, suites, metric) for o in outcomes))
         return paired_bootstrap(a, b)
+
+
+def _values(row: Row, metric: str, among: Among) -> dict[str, float | None]:
+    def counts(query: QueryRow) -> bool:
+        return query.ordinary if among == "ordinary" else among == "all" or query.values.get("leak") is not None
+
+    return {q.id: q.values.get(metric) for q in row.queries if counts(q)}
 
 
 def render_report(rows: Iterable[Row], figures: Sequence[str] = ()) -> str:
@@ -103,6 +122,11 @@ def render_report(rows: Iterable[Row], figures: Sequence[str] = ()) -> str:
         if systems:
             parts += [f"## {title}", _suite_table(results, systems), _pooled_table(results, systems)]
     parts += ["## By tier and length", _breakdown(results), "## No harm", _no_harm(results)]
+    outside = against_outside(results)
+    if outside:
+        parts += ["## Excise against each system from outside", outside]
+    if any(s.group in ("rivals", "controls") for s in results.systems):
+        parts += ["## Document budgets", document_budgets(results)]
     parts += ["## Who beats Excise", _better(results)]
     skipped = _skipped(results)
     if skipped:
@@ -120,9 +144,9 @@ def _suite_table(results: Results, systems: Sequence[System]) -> str:
         cells = []
         for suite in results.suites:
             row = results.row(system.name, suite)
-            cells.append(_number(row.average()[results.headline(suite)] if row else None))
+            cells.append(number(row.average()[results.headline(suite)] if row else None))
         body.append([f"`{system.name}` {system.title}", *cells])
-    return _markdown(head, body)
+    return markdown(head, body)
 
 
 def _pooled_table(results: Results, systems: Sequence[System]) -> str:
@@ -135,27 +159,27 @@ def _pooled_table(results: Results, systems: Sequence[System]) -> str:
     for system in _with_reference(results, systems):
         queries = results.queries(system.name)
         exclusions = [q for q in queries if q.values.get("leak") is not None]
-        cells = [_number(mean(q.values.get(m) for q in exclusions)) for m in metrics]
+        cells = [number(mean(q.values.get(m) for q in exclusions)) for m in metrics]
         ordinary = [q for q in queries if q.ordinary]
         share = mean(float(q.fired or system.every_query) for q in queries)
         body.append(
             [
                 f"`{system.name}`", str(len(exclusions)), *cells, *_difference(results, system.name, suites),
-                _number(mean(q.values.get("ndcg@10") for q in ordinary)), _number(share),
+                number(mean(q.values.get("ndcg@10") for q in ordinary)), number(share),
             ]
         )  # fmt: skip
     note = (
         f"Pooled over {', '.join(suites)}, each system over those of them that it ran on; success@10 against Excise on "
         "the queries that both ran."
     )
-    return note + "\n\n" + _markdown(head, body)
+    return note + "\n\n" + markdown(head, body)
 
 
 def _difference(results: Results, system: str, suites: Sequence[str]) -> list[str]:
     if system == REFERENCE or not results.has(REFERENCE):
         return ["–", "–"]
     found = results.against(system, suites, "success@10")
-    return [_interval(found), _p(found.p)]
+    return [interval(found), probability(found.p)]
 
 
 def _breakdown(results: Results) -> str:
@@ -170,12 +194,12 @@ def _breakdown(results: Results) -> str:
         for group in sorted(groups):
             members = {s.name: [q for q in results.queries(s.name) if q.groups.get(key) == group] for s in systems}
             cells = [
-                _number(mean(q.values.get(m) for q in members[s.name])) for m in ("success@10", "leak") for s in systems
+                number(mean(q.values.get(m) for q in members[s.name])) for m in ("success@10", "leak") for s in systems
             ]
             if any(c != "–" for c in cells):
                 body.append([group, str(max(len(m) for m in members.values())), *cells])
         if body:
-            tables.append(_markdown(head, body))
+            tables.append(markdown(head, body))
     return "\n\n".join(tables) or "No suite names tiers or lengths."
 
 
@@ -193,13 +217,13 @@ def _no_harm(results: Results) -> str:
             pairs.append((a, b))
             fired = mean(float(q.fired) for q in excise.queries if q.ordinary)
             found = paired_bootstrap(a, b)
-            body.append([suite, str(found.n), _number(found.b), _number(found.a), _interval(found), _number(fired)])
+            body.append([suite, str(found.n), number(found.b), number(found.a), interval(found), number(fired)])
     if len(pairs) > 1:
         found = paired_bootstrap([x for a, _ in pairs for x in a], [y for _, b in pairs for y in b])
-        body.append(["pooled", str(found.n), _number(found.b), _number(found.a), _interval(found), "–"])
+        body.append(["pooled", str(found.n), number(found.b), number(found.a), interval(found), "–"])
     if not body:
         return "No suite here has queries that exclude nothing, or `frozen` and `default` did not both run."
-    return "nDCG@10 of queries that exclude nothing.\n\n" + _markdown(
+    return "nDCG@10 of queries that exclude nothing.\n\n" + markdown(
         ["suite", "queries", "frozen", "Excise", "difference [95 %]", "fired"], body
     )
 
@@ -220,10 +244,10 @@ def _better(results: Results) -> str:
                 clear = "yes" if (found.p or 0) < _SIGNIFICANT else "no"
                 topics = {"true": "true topics", "forced": "no threshold"}.get(system.topics, "")
                 metric = results.headline(suites[0])
-                body.append([f"`{system.name}`", topics, name, metric, _interval(found), _p(found.p), clear])
+                body.append([f"`{system.name}`", topics, name, metric, interval(found), probability(found.p), clear])
     if not body:
         return "No system's headline is above Excise's on any suite."
-    return _markdown(["system", "given", "suite", "metric", "above Excise by [95 %]", "p", "p < 0.05"], body)
+    return markdown(["system", "given", "suite", "metric", "above Excise by [95 %]", "p", "p < 0.05"], body)
 
 
 def _skipped(results: Results) -> str:
@@ -253,7 +277,7 @@ def _provenance(results: Results) -> str:
     version = ", ".join(sorted({str(r.head.get("version", "unknown")) for r in results.rows}))
     lines = ["```console", *commands, "```"] if commands else []
     about = f"Version {version}; {'; '.join(machines)}; {seconds / 60:.1f} minutes over all rows."
-    return "\n".join(lines) + ("\n\n" if lines else "") + about + "\n\n" + _markdown(head, body)
+    return "\n".join(lines) + ("\n\n" if lines else "") + about + "\n\n" + markdown(head, body)
 
 
 # --- text -------------------------------------------------------------------------------
@@ -262,22 +286,3 @@ def _provenance(results: Results) -> str:
 def _with_reference(results: Results, systems: Sequence[System]) -> list[System]:
     reference = [s for s in SYSTEMS if s.name == REFERENCE and s not in systems and results.has(REFERENCE)]
     return [*reference, *systems]
-
-
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3f}"
-
-
-def _p(value: float | None) -> str:
-    return "–" if value is None else "< 0.001" if value < 0.001 else f"{value:.3f}"
-
-
-def _interval(found: Comparison) -> str:
-    if found.difference is None:
-        return "–"
-    return f"{found.difference:+.3f} [{found.low:+.3f}, {found.high:+.3f}]"
-
-
-def _markdown(head: Sequence[str], body: Iterable[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *body]
-    return "\n".join("| " + " | ".join(str(c).replace("|", "\\|") for c in line) + " |" for line in lines)

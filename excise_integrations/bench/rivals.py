@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from collections.abc import Callable, Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,7 +15,7 @@ from ..encode.minilm import find_minilm
 from ..errors import MissingExtraError
 from ..types import Candidate
 
-__all__ = ["Rival", "colbert_rerank", "cross_encoder_rerank", "plain_encoder"]
+__all__ = ["Rival", "colbert_rerank", "cross_encoder_rerank", "plain_encoder", "ragatouille_rerank"]
 
 Rival = Callable[[str, Sequence[Candidate]], object]
 
@@ -54,6 +56,24 @@ def colbert_rerank(dtype: torch.dtype = torch.float32) -> Rival:
     reranker: Any = module.ColbertRerank(model=folder, tokenizer=folder, top_n=10, device="cpu")
     reranker._model.to(dtype)
     return _llama_index(reranker)
+
+
+def ragatouille_rerank(dtype: torch.dtype = torch.float32) -> Rival:
+    """Return RAGatouille's ``rerank``, without an index, over MiniLM's exported checkpoint."""
+    from ..encode.export import export_minilm
+    from ..first_stage.ragatouille import RAGPretrainedModel
+
+    folder = Path(tempfile.mkdtemp())
+    try:
+        reranker: Any = RAGPretrainedModel.from_pretrained(str(export_minilm(folder / "minilm")), n_gpu=0, verbose=0)
+    finally:
+        shutil.rmtree(folder)
+    reranker.model.inference_ckpt.to(dtype)
+
+    def run(query: str, candidates: Sequence[Candidate]) -> object:
+        return reranker.rerank(query=query, documents=[c.text for c in candidates], k=10)
+
+    return run
 
 
 def _llama_index(reranker: Any) -> Rival:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from .._files import write_text
 from ..errors import SuiteError
+from .lines import json_lines
 from .metrics import METRICS, Values, average
-from .suites import json_lines
 
-__all__ = ["QueryRow", "Row", "read_folder", "read_head", "read_row", "row_path", "write_row", "write_text"]
+__all__ = ["QueryRow", "Row", "read_folder", "read_head", "read_row", "row_path", "write_row"]
 
 
 @dataclass(frozen=True)
@@ -101,17 +101,6 @@ def write_row(folder: Path, row: Row) -> Path:
     path = row_path(folder, row.suite, row.system)
     write_text(path, "".join(json.dumps(r) + "\n" for r in [head, *(q.record() for q in row.queries)]))
     return path
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a file and rename it into place, so that a killed process leaves the old one or the new one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        temporary.write_text(text, encoding="utf-8")
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def read_head(path: Path) -> dict[str, Any] | None:

@@ -7,6 +7,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -18,8 +19,20 @@ from ..errors import InvalidInputError
 from ..first_stage.memory import MemoryFirstStage
 from ..pipeline import Excise
 from ..types import Candidate
+from .rivals import Rival
 
-__all__ = ["Timing", "forward_of", "interleave", "percentile", "speed_rows"]
+__all__ = [
+    "Task",
+    "Timing",
+    "Workload",
+    "detection_rows",
+    "forward_of",
+    "interleave",
+    "percentile",
+    "rerank_rows",
+    "search_rows",
+    "turn_of",
+]
 
 # Given the number of the round, so that tasks which take turns see the same query.
 Task = Callable[[int], object]
@@ -34,6 +47,7 @@ class Timing:
         reference: what it is compared with; itself for a reference.
         n: repetitions.
         p50, p95, p99: milliseconds.
+        per_second: how many were done in a second of their own time.
         ratio: median of this over the median of the reference.
     """
 
@@ -43,6 +57,7 @@ class Timing:
     p50: float
     p95: float
     p99: float
+    per_second: float
     ratio: float
 
     def record(self) -> dict[str, Any]:
@@ -56,13 +71,16 @@ def percentile(values: Sequence[float], share: float) -> float:
     return ranked[min(len(ranked) - 1, max(0, -(-int(share * 1000) * len(ranked) // 1000) - 1))]
 
 
-def interleave(tasks: Mapping[str, Task], *, repeats: int, reference: str, seed: int = 0) -> list[Timing]:
+def interleave(
+    tasks: Mapping[str, Task], *, repeats: int, reference: str | Mapping[str, str], warmup: int = 2, seed: int = 0
+) -> list[Timing]:
     """Time tasks in turn, so that a busy spell of the machine hits all of them.
 
     Args:
-        tasks: name → what to run; each runs twice beforehand, untimed.
+        tasks: name → what to run.
         repeats: rounds, at least 1; a round runs every task once, in random order.
-        reference: the task that the ratios are to.
+        reference: the task that the ratios are to, or one for each task.
+        warmup: untimed rounds beforehand.
         seed: of the order.
 
     Returns:
@@ -70,11 +88,13 @@ def interleave(tasks: Mapping[str, Task], *, repeats: int, reference: str, seed:
     """
     if repeats < 1:
         raise InvalidInputError(f"repeats={repeats} must be at least 1.")
-    if reference not in tasks:
-        raise InvalidInputError(f"reference={reference!r} is none of the tasks {sorted(tasks)}.")
-    for task in tasks.values():
-        task(0)
-        task(1)
+    base = dict.fromkeys(tasks, reference) if isinstance(reference, str) else dict(reference)
+    for name in base.values():
+        if name not in tasks:
+            raise InvalidInputError(f"reference={name!r} is none of the tasks {sorted(tasks)}.")
+    for turn in range(warmup):
+        for task in tasks.values():
+            task(turn)
     seconds: dict[str, list[float]] = {name: [] for name in tasks}
     rng = random.Random(seed)
     order = list(tasks)
@@ -84,16 +104,17 @@ def interleave(tasks: Mapping[str, Task], *, repeats: int, reference: str, seed:
             clock = time.perf_counter()
             tasks[name](turn)
             seconds[name].append(time.perf_counter() - clock)
-    base = statistics.median(seconds[reference])
+    medians = {name: statistics.median(values) for name, values in seconds.items()}
     return [
         Timing(
             name,
-            reference,
+            base[name],
             repeats,
             p50=1000 * percentile(values, 0.5),
             p95=1000 * percentile(values, 0.95),
             p99=1000 * percentile(values, 0.99),
-            ratio=statistics.median(values) / base,
+            per_second=len(values) / sum(values),
+            ratio=medians[name] / medians[base[name]],
         )
         for name, values in seconds.items()
     ]
@@ -125,101 +146,119 @@ def forward_of(backbone: Backbone, documents: Sequence[str], queries: Sequence[s
     return run
 
 
-def speed_rows(
-    excise: Excise,
-    stage: MemoryFirstStage,
-    *,
-    silent: Sequence[str],
-    fired: Sequence[str],
-    k: int = 100,
-    repeats: int = 20,
-    rivals: Mapping[str, Callable[[str, Sequence[Candidate]], object]] | None = None,
-    plain: Callable[[str], object] | None = None,
-) -> dict[str, list[Timing]]:
-    """Time detection, silent queries, firings with a warm and with an empty cache, and what they stand beside.
+@dataclass(frozen=True)
+class Workload:
+    """What is timed: a pipeline, a collection, and queries of both kinds.
 
     Args:
-        excise: the pipeline; its shortlist size is ``k`` here.
-        stage: the first stage.
-        silent, fired: queries on which the detector stays silent and fires.
-        k: shortlist size.
-        repeats: rounds per group; cold firings take a tenth, at least 3.
-        rivals: name → another re-ranker, called with the query and the shortlist.
-        plain: a plain encoding of one query by the detector's own model.
-
-    Returns:
-        Timings by group: ``detection``, ``search``, ``cold``.
+        excise: the pipeline; the size of its shortlist is the k of the timings.
+        stage: the collection.
+        silent, fired: queries on which the detector stays silent and fires, at least one of each.
 
     Raises:
         InvalidInputError: there is no silent or no fired query, or one of them is not.
     """
-    if not silent or not fired:
-        raise InvalidInputError("Timing needs at least one silent and one fired query; none was given of one kind.")
-    for query, wanted in [*((q, False) for q in silent), *((q, True) for q in fired)]:
-        if excise.detect(query).fired is not wanted:
-            raise InvalidInputError(f"The query {query!r} was given as {'fired' if wanted else 'silent'}; it is not.")
-    excise = excise.with_config(k=k)
-    out: dict[str, list[Timing]] = {}
-    if plain is not None:
-        out["detection"] = interleave(
-            {
-                "plain encoding": lambda i: plain(_turn(silent, i)),
-                "detect": lambda i: excise.detect(_turn(silent, i)),
-            },
-            repeats=repeats * 5,
-            reference="plain encoding",
-        )
-    # The warm rows hold every shortlist from the start.
-    for query in fired:
-        excise.search(query, stage)
-    out["search"] = interleave(
-        {
-            "frozen": lambda i: stage.search(_turn(silent, i), k),
-            "silent": lambda i: excise.search(_turn(silent, i), stage),
-            "frozen, excluding query": lambda i: stage.search(_turn(fired, i), k),
-            "fired, warm cache": lambda i: excise.search(_turn(fired, i), stage),
-        },
-        repeats=repeats,
-        reference="frozen",
-    )
-    shortlists = {query: stage.search(query, k) for query in fired}
-    cold = excise.with_config()
 
-    def firing(i: int) -> None:
-        query = _turn(fired, i)
-        cold.cache = VectorCache(excise.cache.max_bytes)
-        # No first stage is named: every candidate is encoded, as after any other retriever.
-        cold.rerank(query, shortlists[query])
+    excise: Excise
+    stage: MemoryFirstStage
+    silent: Sequence[str]
+    fired: Sequence[str]
 
+    def __post_init__(self) -> None:
+        if not self.silent or not self.fired:
+            raise InvalidInputError("Timing needs at least one silent and one fired query; none was given of one kind.")
+        for query, wanted in [*((q, False) for q in self.silent), *((q, True) for q in self.fired)]:
+            if self.excise.detect(query).fired is not wanted:
+                kind = "fired" if wanted else "silent"
+                raise InvalidInputError(f"The query {query!r} was given as {kind}; it is not.")
+
+    @cached_property
+    def shortlists(self) -> dict[str, list[Candidate]]:
+        """The shortlist of each fired query."""
+        return {query: self.stage.search(query, self.excise.config.k) for query in self.fired}
+
+    def search(self, queries: Sequence[str]) -> Task:
+        """Return a whole search; the collection's vectors are at hand, so nothing is ever encoded but the query."""
+        return lambda i: self.excise.search(turn_of(queries, i), self.stage)
+
+    def frozen(self, queries: Sequence[str]) -> Task:
+        """Return the same search without Excise."""
+        return lambda i: self.stage.search(turn_of(queries, i), self.excise.config.k)
+
+    def rerank(self, *, cold: bool) -> Task:
+        """Return re-ranking after a retriever that has no vectors, with an empty or with a full cache."""
+        shared = self.excise.with_config()
+        shared.cache = VectorCache(1 << 34)
+
+        def run(i: int) -> None:
+            query = turn_of(self.fired, i)
+            excise = shared
+            if cold:
+                excise = self.excise.with_config()
+                excise.cache = VectorCache(self.excise.cache.max_bytes)
+            # No first stage is named: candidates come from the cache, or are encoded.
+            excise.rerank(query, self.shortlists[query])
+
+        if not cold:
+            for i in range(len(self.fired)):
+                run(i)
+        return run
+
+
+def detection_rows(work: Workload, plain: Callable[[str], object], *, repeats: int) -> list[Timing]:
+    """Time detection beside a plain encoding of the same query by the detector's own model."""
+    tasks: dict[str, Task] = {
+        "plain encoding": lambda i: plain(turn_of(work.silent, i)),
+        "detect": lambda i: work.excise.detect(turn_of(work.silent, i)),
+    }
+    return interleave(tasks, repeats=repeats, reference="plain encoding")
+
+
+def search_rows(work: Workload, *, repeats: int) -> list[Timing]:
+    """Time silent queries and firings with vectors at hand, each beside the frozen search of the same queries."""
+    tasks = {
+        "frozen": work.frozen(work.silent),
+        "silent": work.search(work.silent),
+        "frozen, excluding query": work.frozen(work.fired),
+        "fired, warm": work.search(work.fired),
+    }
+    pairs = {"silent": "frozen", "fired, warm": "frozen, excluding query"}
+    return interleave(tasks, repeats=repeats, reference={name: pairs.get(name, name) for name in tasks})
+
+
+def rerank_rows(work: Workload, *, repeats: int, rivals: Mapping[str, Rival] | None = None) -> list[Timing]:
+    """Time re-ranking after a retriever that has no vectors, beside the bare forward passes and other re-rankers.
+
+    Args:
+        work: the workload.
+        repeats: rounds.
+        rivals: name → another re-ranker, called with the query and the shortlist.
+    """
+    excise, shortlists = work.excise, work.shortlists
     forwards = {
-        query: forward_of(excise.encoder, [c.text for c in shortlists[query]], [query, *_topics(excise, query)])
-        for query in fired
+        query: forward_of(
+            excise.encoder, [c.text for c in found], [query, *(span.text for span in excise.detect(query).spans)]
+        )
+        for query, found in shortlists.items()
     }
     tasks: dict[str, Task] = {
-        "bare forwards": lambda i: forwards[_turn(fired, i)](i),
-        "fired, empty cache": firing,
+        "bare forwards": lambda i: forwards[turn_of(work.fired, i)](i),
+        "fired, cold": work.rerank(cold=True),
+        "fired, cached": work.rerank(cold=False),
     }
     for name, rival in (rivals or {}).items():
-        tasks[name] = _rival(rival, fired, shortlists)
-    out["cold"] = interleave(tasks, repeats=max(3, repeats // 10), reference="bare forwards")
-    return out
+        tasks[name] = _rival(rival, work.fired, shortlists)
+    return interleave(tasks, repeats=repeats, reference="bare forwards", warmup=1)
 
 
-def _topics(excise: Excise, query: str) -> list[str]:
-    return [span.text for span in excise.detect(query).spans]
-
-
-def _rival(
-    rival: Callable[[str, Sequence[Candidate]], object],
-    queries: Sequence[str],
-    shortlists: Mapping[str, Sequence[Candidate]],
-) -> Task:
+def _rival(rival: Rival, queries: Sequence[str], shortlists: Mapping[str, Sequence[Candidate]]) -> Task:
     def run(i: int) -> None:
-        query = _turn(queries, i)
+        query = turn_of(queries, i)
         rival(query, shortlists[query])
 
     return run
 
 
-def _turn(values: Sequence[str], i: int) -> str:
+def turn_of(values: Sequence[str], i: int) -> str:
+    """Return the query of round ``i``."""
     return values[i % len(values)]

@@ -9,20 +9,50 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
-from ..encode.backbone import Backbone
 from ..encode.cache import VectorCache
 from ..encode.maxsim import TokenVectors
+from ..encode.windows import WindowPolicy
 from ..errors import ExciseError
 from ..first_stage._packed import PackedVectors
 
-__all__ = ["StoredCache", "VectorStore"]
+if TYPE_CHECKING:
+    from ..encode.backbone import Backbone
+
+__all__ = ["Encoder", "StoredCache", "VectorStore"]
 
 logger = logging.getLogger("excise_integrations")
 _SHARD_DOCUMENTS = 512
+
+
+class Encoder(Protocol):
+    """What a store keeps the vectors of: a backbone, or a dense model that gives one vector a text."""
+
+    @property
+    def label(self) -> str:
+        """The weights' name and hash."""
+        ...
+
+    @property
+    def dtype(self) -> torch.dtype: ...
+
+    @property
+    def device(self) -> str: ...
+
+    @property
+    def max_tokens(self) -> int: ...
+
+    @property
+    def windows(self) -> WindowPolicy: ...
+
+    def encode_documents(
+        self, texts: Sequence[str], *, progress: Callable[[int], None] | None = None
+    ) -> list[TokenVectors]:
+        """Return the vectors of texts, telling ``progress`` how many more are done."""
+        ...
 
 
 class VectorStore:
@@ -40,27 +70,27 @@ class VectorStore:
         self._spaces: dict[str, _Space] = {}
 
     def encode(
-        self, texts: Sequence[str], backbone: Backbone, *, progress: Callable[[int, int], None] | None = None
+        self, texts: Sequence[str], encoder: Encoder, *, progress: Callable[[int, int], None] | None = None
     ) -> list[TokenVectors]:
         """Return the vectors of texts, encoding and keeping what is not there yet.
 
         Args:
             texts: documents.
-            backbone: the encoder; its label, adapter, windows and dtype are part of the key.
+            encoder: the encoder; its label, adapter, windows and dtype are part of the key.
             progress: called with the documents done and the total.
 
         Returns:
             Vectors in the order of ``texts``.
         """
-        self.fill(texts, backbone, progress=progress)
-        space = self._space(backbone)
-        return [space.read(key_of(text), backbone.device) for text in texts]
+        self.fill(texts, encoder, progress=progress)
+        space = self._space(encoder)
+        return [space.read(key_of(text), encoder.device) for text in texts]
 
     def fill(
-        self, texts: Sequence[str], backbone: Backbone, *, progress: Callable[[int, int], None] | None = None
+        self, texts: Sequence[str], encoder: Encoder, *, progress: Callable[[int, int], None] | None = None
     ) -> None:
         """Encode and keep what is not there yet; see :meth:`encode`."""
-        space = self._space(backbone)
+        space = self._space(encoder)
         unique = {key_of(text): text for text in texts}
         missing = [(key, text) for key, text in unique.items() if key not in space.places]
         # Texts of like length share a shard, and so a batch.
@@ -77,20 +107,20 @@ class VectorStore:
                 if progress is not None:
                     progress(done, len(unique))
 
-            vectors = backbone.encode_documents([text for _, text in part], progress=report)
+            vectors = encoder.encode_documents([text for _, text in part], progress=report)
             space.write([key for key, _ in part], PackedVectors.of(vectors, "cpu"))
 
-    def _space(self, backbone: Backbone) -> _Space:
+    def _space(self, encoder: Encoder) -> _Space:
         facts = json.dumps(
             [
-                backbone.label,
-                str(backbone.dtype),
-                backbone.max_tokens,
-                backbone.windows.words,
-                backbone.windows.max_words,
+                encoder.label,
+                str(encoder.dtype),
+                encoder.max_tokens,
+                encoder.windows.words,
+                encoder.windows.max_words,
             ]
         )
-        readable = re.sub(r"[^A-Za-z0-9._+-]+", "-", backbone.label).strip("-.")[:80]
+        readable = re.sub(r"[^A-Za-z0-9._+-]+", "-", encoder.label).strip("-.")[:80]
         name = f"{readable}-{hashlib.sha256(facts.encode()).hexdigest()[:10]}"
         if name not in self._spaces:
             self._spaces[name] = _Space(self.folder / name)

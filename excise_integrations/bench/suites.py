@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from ..errors import SuiteError
 from ..types import Candidate
+from .lines import json_lines, numbered_lines
 
 __all__ = [
     "Query",
     "Suite",
     "bundled_suite",
-    "json_lines",
     "load_corpus",
     "load_queries",
     "load_suite",
@@ -115,8 +115,14 @@ def bundled_suite(name: Literal["and", "or"]) -> Path:
 
 
 def shorten(suite: Suite, words: int) -> Suite:
-    """Return a suite whose documents end after so many words: an equal budget for every system."""
-    documents = tuple(replace(d, text=" ".join(d.text.split()[:words])) for d in suite.documents)
+    """Return a suite whose documents end after so many words: an equal budget for every system.
+
+    Those that are shorter stay as they are, so that their vectors need not be made again.
+    """
+    documents = tuple(
+        d if len(parts := d.text.split()) <= words else replace(d, text=" ".join(parts[:words]))
+        for d in suite.documents
+    )
     return replace(suite, documents=documents)
 
 
@@ -144,7 +150,7 @@ def suite_files(
 
 
 def to_json_lines(rows: Iterable[Mapping[str, Any]]) -> str:
-    """Return rows as :func:`json_lines` reads them."""
+    """Return rows as :func:`~excise_integrations.bench.lines.json_lines` reads them."""
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
@@ -231,7 +237,7 @@ def load_queries(path: str | Path) -> list[Query]:
 
 def _load_qrels(path: Path, queries: set[str], documents: set[str], repeated: set[str]) -> dict[str, dict[str, int]]:
     qrels: dict[str, dict[str, int]] = {}
-    for number, line in _lines(path):
+    for number, line in numbered_lines(path):
         fields = line.split("\t")
         if number == 1 and fields[-1] == "score":
             continue
@@ -255,32 +261,6 @@ def _load_qrels(path: Path, queries: set[str], documents: set[str], repeated: se
     if not qrels:
         raise SuiteError(f"{path} has no judgments.")
     return qrels
-
-
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    try:
-        with path.open("rb") as handle:
-            for number, raw in enumerate(handle, start=1):
-                try:
-                    line = raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
-                except UnicodeDecodeError as error:
-                    raise SuiteError(f"{path}, line {number}: not UTF-8 ({error.reason}).") from None
-                if line.strip():
-                    yield number, line
-    except OSError as error:
-        raise SuiteError(f"{path} cannot be read: {error.strerror or error}.") from None
-
-
-def json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield each line's number and its object, blank lines left out; raise :class:`SuiteError` for what is none."""
-    for number, line in _lines(path):
-        try:
-            record = json.loads(line)
-        except ValueError as error:
-            raise SuiteError(f"{path}, line {number}: not JSON ({error}).") from None
-        if not isinstance(record, dict):
-            raise SuiteError(f"{path}, line {number}: a JSON object is needed, not {type(record).__name__}.")
-        yield number, record
 
 
 def _string(

@@ -14,6 +14,7 @@ from ..encode.arithmetic import DType, default_device, resolve_dtype
 from ..encode.backbone import clean_text
 from ..encode.fork_lock import ForkLock
 from ..encode.minilm import MODEL_SHA256, find_minilm
+from ..encode.quiet import quiet_loading
 from ..errors import InvalidInputError
 from ..types import Detection, Span
 from ..weights import Adapter, load_adapter
@@ -57,7 +58,10 @@ def load_transformer(path: str | Path | None = None, *, offline: bool | None = N
     from transformers import AutoModel, AutoTokenizer
 
     folder = str(find_minilm(path, offline=offline is not False))
-    model = AutoModel.from_pretrained(folder, local_files_only=True, use_safetensors=True, add_pooling_layer=False)
+    with quiet_loading():
+        model = AutoModel.from_pretrained(folder, local_files_only=True, use_safetensors=True)
+    # Loaded without it, the checkpoint's pooler would be reported as unexpected.
+    model.pooler = None
     return model, AutoTokenizer.from_pretrained(folder, local_files_only=True)
 
 

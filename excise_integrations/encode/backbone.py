@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from .arithmetic import DType, default_device, resolve_dtype
 from .fork_lock import ForkLock
 from .maxsim import TokenVectors
-from .windows import LONG_CONTEXT, SHORT_CONTEXT, WindowPolicy, split_windows
+from .windows import LONG_CONTEXT, LONG_CONTEXT_TOKENS, SHORT_CONTEXT, WindowPolicy, split_windows
 
 if TYPE_CHECKING:
     from sentence_transformers import MultiVectorEncoder
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Backbone", "DType", "clean_text", "resolve_dtype"]
 
-_LONG_CONTEXT_TOKENS = 4096
 # More characters than this per token that is read are not tokenised: the tokenizer reads a whole text before it cuts
 # it, and a megabyte takes seconds.
 _CHARACTERS_PER_TOKEN = 32
@@ -73,7 +72,7 @@ class Backbone:
         if transformer.query_length is not None and transformer.query_expansion is None:
             transformer.query_length = max(transformer.query_length, limit)
         self.max_tokens = int(limit)
-        self.windows = windows or (LONG_CONTEXT if limit >= _LONG_CONTEXT_TOKENS else SHORT_CONTEXT)
+        self.windows = windows or (LONG_CONTEXT if limit >= LONG_CONTEXT_TOKENS else SHORT_CONTEXT)
         if transformer.document_length is not None and transformer.document_length < limit:
             # A Stanford checkpoint's 180 tokens would cut a 200-word window.
             transformer.document_length = min(limit, max(transformer.document_length, self.windows.words * 2))

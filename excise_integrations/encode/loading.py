@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from ..errors import BackboneError
 from .minilm import MODEL_SHA256, find_minilm, sha256_file
+from .quiet import quiet_loading
 
 if TYPE_CHECKING:
     from sentence_transformers import MultiVectorEncoder
@@ -51,14 +52,15 @@ def load_checkpoint(
             + " Give an existing folder, a hub id such as 'colbert-ir/colbertv2.0', or 'minilm'."
         )
     try:
-        encoder = MultiVectorEncoder(
-            str(name_or_path),
-            device=device,
-            revision=revision,
-            local_files_only=local.exists() or bool(offline),
-            trust_remote_code=False,
-            model_kwargs={"use_safetensors": True},
-        )
+        with quiet_loading():
+            encoder = MultiVectorEncoder(
+                str(name_or_path),
+                device=device,
+                revision=revision,
+                local_files_only=local.exists() or bool(offline),
+                trust_remote_code=False,
+                model_kwargs={"use_safetensors": True},
+            )
     except Exception as error:
         raise BackboneError(
             f"The backbone {str(name_or_path)!r} could not be loaded: {error}. It must be a late-interaction "
@@ -95,9 +97,10 @@ def load_minilm(
     folder = find_minilm(path, offline=offline is not False)
     matrix = load_projection("minilm") if isinstance(projection, str) else projection
     # A plain folder without modules.json: the encoder's own modules are chosen here.
-    transformer = Transformer(
-        str(folder), model_kwargs={"local_files_only": True}, processor_kwargs={"local_files_only": True}
-    )
+    with quiet_loading():
+        transformer = Transformer(
+            str(folder), model_kwargs={"local_files_only": True}, processor_kwargs={"local_files_only": True}
+        )
     transformer.max_seq_length = 512
     modules: list[nn.Module] = [transformer]
     if matrix is not None:
@@ -132,8 +135,12 @@ def hash_bytes(*parts: bytes) -> str:
 
 
 def hash_folder(folder: Path) -> str:
-    """Return the hash that identifies a checkpoint folder: of its weights and its ``config.json`` files."""
-    files = sorted(p for p in folder.rglob("*") if p.suffix == ".safetensors" or p.name == "config.json")
+    """Return the hash that identifies a checkpoint folder: of its weights and its ``config.json`` files.
+
+    Weights are its safetensors files, or its ``.bin`` files where there is none.
+    """
+    weights = list(folder.rglob("*.safetensors")) or list(folder.rglob("*.bin"))
+    files = sorted([*weights, *folder.rglob("config.json")])
     return hash_bytes(*(json.dumps([str(p.relative_to(folder)), sha256_file(p)]).encode() for p in files))
 
 

@@ -34,6 +34,8 @@ class WindowPolicy:
 
 SHORT_CONTEXT = WindowPolicy(200, 1000)
 LONG_CONTEXT = WindowPolicy(512, 10_000)
+LONG_CONTEXT_TOKENS = 4096
+"""From this context on, a backbone reads documents as :data:`LONG_CONTEXT` says."""
 
 
 def split_windows(text: str, policy: WindowPolicy) -> list[str]:

@@ -6,7 +6,9 @@ import contextlib
 import dataclasses
 import importlib
 import json
+import os
 import shutil
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,14 +16,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .._files import staging_folder, swap
 from ..errors import FirstStageError
 from ._ragatouille_compat import import_ragatouille
 from ._ragatouille_index import IndexFiles, read_index
 from ._ragatouille_isolation import isolated
 from ._ragatouille_search import IndexSearcher
-from ._ragatouille_swap import locked, staging_folder, swap
 
-__all__ = ["Passages", "rebuild", "replace_index", "split_texts"]
+__all__ = ["Passages", "locked", "rebuild", "replace_index", "split_texts"]
 
 _CODEC_FILES = ("centroids.pt", "buckets.pt", "avg_residual.pt")
 # The old centroids serve new passages as well where these lose no more by compression than a token's vector may, or
@@ -86,6 +88,33 @@ def rebuild(files: IndexFiles, checkpoint: Path) -> None:
     with locked(files.folder), _staging(files.folder) as staging:
         passages = Passages(files.texts, files.document_ids, files.metadata)
         swap(files.folder, _write_anew(staging, files, checkpoint, passages))
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keep other processes from changing the same index meanwhile.
+
+    Raises:
+        FirstStageError: another process is changing it.
+    """
+    if sys.platform == "win32":
+        yield
+        return
+    import fcntl
+
+    # The lock is on the folder itself: it needs no file of its own and dies with its process.
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            same = os.fstat(handle).st_ino == folder.stat().st_ino
+        except OSError:
+            same = False
+        if not same:
+            raise FirstStageError(f"Another process is changing the index {folder}; try again when it is done.")
+        yield
+    finally:
+        os.close(handle)
 
 
 @contextlib.contextmanager

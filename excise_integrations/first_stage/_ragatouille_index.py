@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .._files import recover
 from ..errors import FirstStageError, IndexDamagedError, InvalidInputError
 from ..types import Candidate
-from ._ragatouille_swap import recover
 
 __all__ = ["IndexFiles", "checkpoint_dim", "find_checkpoint", "read_index"]
 

@@ -21,6 +21,7 @@ __all__ = ["load_checkpoint", "save_checkpoint"]
 _COUNTERS = "state.json"
 # What a checkpoint without a name for its tensors calls them.
 _TENSORS = "state.safetensors"
+_RANDOM = "random"
 
 
 def save_checkpoint(
@@ -34,6 +35,7 @@ def save_checkpoint(
 
     The tensors go to a new file that carries its own hash in its name, and the counters, which name
     it, are replaced last by one rename: a killed process leaves the old checkpoint or the new one.
+    PyTorch's random state is kept too, so that a resumed run ends as one that was not interrupted.
 
     Args:
         folder: target; a checkpoint in it is replaced.
@@ -48,7 +50,7 @@ def save_checkpoint(
     from safetensors.torch import save_file
 
     folder = Path(folder)
-    tensors: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {_RANDOM: torch.get_rng_state()}
     for name, parameter in trainable.items():
         tensors[f"p.{name}"] = parameter.detach().clone()
         for key, value in optimizer.state.get(parameter, {}).items():
@@ -89,7 +91,7 @@ def load_checkpoint(
     optimizer: torch.optim.Optimizer,
     schedule: torch.optim.lr_scheduler.LambdaLR,
 ) -> int:
-    """Restore what :func:`save_checkpoint` wrote.
+    """Restore what :func:`save_checkpoint` wrote, PyTorch's random state among it.
 
     Returns:
         How many epochs are finished.
@@ -114,6 +116,8 @@ def load_checkpoint(
                     key: tensors[f"o.{key}.{name}"] for key in ("step", "exp_avg", "exp_avg_sq")
                 }
         steps, epoch = int(counters["steps"]), int(counters["epoch"])
+        if _RANDOM in tensors:
+            torch.set_rng_state(tensors[_RANDOM])
     except Exception as error:
         raise AdapterError(
             f"The checkpoint {folder} cannot be resumed: {error}. Start again without --resume."

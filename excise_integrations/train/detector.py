@@ -18,6 +18,7 @@ from torch.nn import functional
 from ..detect.lora import load_transformer, model_text
 from ..detect.tagger import BEGIN, INSIDE, OUTSIDE, SpanTagger
 from ..encode.minilm import MODEL_SHA256
+from ..encode.quiet import quiet_loading
 from ..errors import InvalidInputError
 from ..weights import Adapter, load_adapter, save_adapter
 from .checkpoint import load_checkpoint, save_checkpoint
@@ -105,7 +106,8 @@ def train_detector(
     torch.manual_seed(recipe.seed)
     model, tokenizer = load_transformer(path)
     lora = lora_config(model, recipe.rank, dropout=0.05)
-    wrapped = get_peft_model(model, lora)
+    with quiet_loading():
+        wrapped = get_peft_model(model, lora)
     tagger = SpanTagger(wrapped, model.config.hidden_size)
     if start is not None:
         _start_from(load_adapter(start, "detector"), wrapped, tagger)

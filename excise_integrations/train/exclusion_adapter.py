@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ..encode.backbone import Backbone
+from ..encode.quiet import quiet_loading
 from ..errors import InvalidInputError
 from ..weights import Adapter, save_adapter
 from .checkpoint import load_checkpoint, save_checkpoint
@@ -177,7 +178,8 @@ class _Trainer:
             parameter.requires_grad_(False)
         transformer: Any = self.encoder[0]
         self.lora = lora_config(transformer.auto_model, recipe.rank)
-        self.wrapped = get_peft_model(transformer.auto_model, self.lora)
+        with quiet_loading():
+            self.wrapped = get_peft_model(transformer.auto_model, self.lora)
         transformer.auto_model = self.wrapped
         self.trainable = {n: p for n, p in self.wrapped.named_parameters() if p.requires_grad}
         self.log: dict[str, Any] = {}

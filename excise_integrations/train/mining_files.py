@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,6 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from .._files import swap
 from ..bench.suites import suite_files
 from ..errors import SuiteError
 from ..version import __version__
@@ -185,27 +184,18 @@ def write_folder(folder: Path, contents: Mapping[str, str], *, marker: str, what
         marker, what: the file that tells a folder of this kind, and its kind, for the error.
 
     Raises:
-        SuiteError: the folder holds something else.
+        SuiteError: the folder holds something else, or the disk does not take it; what was there is as it was.
     """
     check_target(folder, marker, what)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    staging = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
-        for name, text in contents.items():
-            path = staging / name
-            path.parent.mkdir(exist_ok=True)
-            with path.open("w", encoding="utf-8", newline="\n") as handle:
-                handle.write(text)
-                handle.flush()
-                os.fsync(handle.fileno())
-        staging.chmod(0o755)
-        if folder.exists():
-            old = staging.with_name(staging.name + "-old")
-            folder.rename(old)
-            staging.rename(folder)
-            shutil.rmtree(old)
-        else:
-            staging.rename(folder)
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as scratch:
+            made = Path(scratch) / folder.name
+            for name, text in contents.items():
+                path = made / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text, encoding="utf-8", newline="\n")
+            swap(folder, made)
+    except OSError as error:
+        raise SuiteError(f"The suite {folder} was not written: {error}. Make room, or give another folder.") from error
     return folder

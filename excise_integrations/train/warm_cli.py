@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from .._cli import options as opt
-from ..errors import InvalidInputError
+from ..errors import ExciseError, InvalidInputError
 
 __all__ = ["warm_app"]
 
@@ -51,6 +51,7 @@ def warm(
         stage: Any = found.open(excise.backbone, lambda done, total: bars("encoding", done, total))
         # A first stage gives out texts by searching; asked for all it ranks all.
         documents = stage.search("all documents", max(1, len(stage)))
+        before = disk.stats().entries
         encoded = VectorCache(0, storage=storage, disk=disk).warm(
             [c.text for c in documents],
             excise.encoder,
@@ -58,6 +59,12 @@ def warm(
             progress=lambda done, total: bars("re-embedding", done, total),
         )
         stats = disk.stats()
+    # A cache never fails a query; whoever warms one wants to know.
+    if (stored := stats.entries + stats.evictions - before) < encoded:
+        raise ExciseError(
+            f"The cache {cache} took {max(0, stored)} of {encoded} documents. Make room on its disk or raise "
+            "--max-bytes, and run the command again: it goes on where it was."
+        )
     record = {
         "folder": str(cache),
         "documents": len(documents),

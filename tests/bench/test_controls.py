@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from excise_integrations import Excise, InvalidInputError
 from excise_integrations._cli.app import app
 from excise_integrations.bench.control_models import LateModel
 from excise_integrations.bench.control_run import Run
-from excise_integrations.bench.controls import Control, train_control
+from excise_integrations.bench.controls import Control, ControlSettings, train_control
 from excise_integrations.bench.external import parse_external
 from excise_integrations.bench.prepared import Prepared
 from excise_integrations.bench.rankers import external_ranker
@@ -55,9 +55,12 @@ def suite(write_suite: WriteSuite) -> Path:
     )
 
 
-def train(kind: Control, triples: list[Triple], folder: Path, backbone: Backbone, **settings: Any) -> Path:
-    settings = {"rates": (KINDS[kind][1],), "batch_size": 6, "rank": 4, "progress": str, **settings}
-    return train_control(kind, triples, folder, backbone=backbone, **settings)
+def train(kind: Control, triples: list[Triple], folder: Path, backbone: Backbone, **options: Any) -> Path:
+    names = {f.name for f in fields(ControlSettings)}
+    settings: dict[str, Any] = {"rates": (KINDS.get(kind, ("", 1e-4))[1],), "batch_size": 6, "rank": 4}
+    settings |= {n: options.pop(n) for n in names & set(options)}
+    options = {"progress": str, **options}
+    return train_control(kind, triples, folder, backbone=backbone, settings=ControlSettings(**settings), **options)
 
 
 def record_of(folder: Path) -> dict[str, Any]:
@@ -180,7 +183,7 @@ def test_what_cannot_be_trained_is_refused_before_it_is_tried(
         ("full", [replace(t, group="g") for t in triples], "x", {"rates": (1e-4, 2e-4)}, "none can be held out"),
     ]:
         with pytest.raises(InvalidInputError, match=words):
-            train_control(kind, given, tmp_path / folder, backbone=backbone, **settings)  # type: ignore[arg-type]
+            train(kind, given, tmp_path / folder, backbone, **settings)  # type: ignore[arg-type]
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r"excise-integrations\[bench\]"):
         train_control("full", triples, tmp_path / "x", backbone=backbone)

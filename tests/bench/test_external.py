@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tiny_adapters import save_exclusion
@@ -12,6 +14,7 @@ from tiny_adapters import save_exclusion
 from excise_integrations import Excise, InvalidInputError
 from excise_integrations.bench import load_suite
 from excise_integrations.bench.external import KNOWN, External, parse_external
+from excise_integrations.bench.model_files import load_model, weights_label
 from excise_integrations.bench.rankers import external_ranker
 from excise_integrations.bench.report import render_report
 from excise_integrations.bench.rows import Row, read_folder
@@ -20,6 +23,7 @@ from excise_integrations.bench.store import VectorStore
 from excise_integrations.bench.suites import Suite
 from excise_integrations.bench.systems import choose
 from excise_integrations.encode.minilm import find_minilm
+from excise_integrations.errors import BackboneError
 
 WriteSuite = Callable[..., Path]
 
@@ -85,11 +89,11 @@ def test_a_dense_model_ranks_the_corpus(kind: str, suite: Suite, excise_rules: E
     assert row.queries[2].top[0] == "otter"
     assert row.average()["recall@100"] == 1.0
     # A second run embeds nothing.
-    kept = list((store.folder / "dense").glob("*.safetensors"))
+    kept = list(store.folder.glob("dense-*/*.safetensors"))
     times = [p.stat().st_mtime_ns for p in kept]
     again = run(excise_rules, suite, tmp_path / "again", external, store)[-1]
     assert [q.top for q in again.queries] == [q.top for q in row.queries]
-    assert [p.stat().st_mtime_ns for p in kept] == times
+    assert [p.stat().st_mtime_ns for p in store.folder.glob("dense-*/*.safetensors")] == times
     assert len(kept) == 1
 
 
@@ -142,6 +146,62 @@ def test_a_row_that_is_there_loads_no_model_and_one_that_lacked_weights_is_tried
     assert len(loads) == 2
     assert (again()[1], again()[1]) == (True, False)
     assert len(loads) == 3
+
+
+@pytest.mark.parametrize("kind", ["dense", "cross-encoder", "late-interaction"])
+def test_weights_of_another_type_skip_the_row_and_say_so(
+    kind: str, cross_encoder: Path, suite: Suite, excise_rules: Excise, tmp_path: Path
+) -> None:
+    folder = find_minilm() if kind == "cross-encoder" else cross_encoder
+    row = run(excise_rules, suite, tmp_path, parse_external(f"wrong={kind}:{folder}"))[-1]
+    assert row.skipped is not None
+    assert folder.name in row.skipped
+    assert not row.queries
+
+
+def test_a_type_that_a_folder_declares_is_held_to(tmp_path: Path) -> None:
+    with pytest.raises(BackboneError, match=r"is a dense model .SentenceTransformer., not a late-interaction"):
+        load_model(str(find_minilm()), "MultiVectorEncoder", str)
+    (tmp_path / "config.json").write_text('{"architectures": ["BertModel"]}')
+    with pytest.raises(BackboneError, match=r"is a plain encoder .*, not a cross-encoder"):
+        load_model(str(tmp_path), "CrossEncoder", str)
+    (tmp_path / "config_sentence_transformers.json").write_text('{"model_type": "MultiVectorEncoder"}')
+    with pytest.raises(BackboneError, match=r"is a late-interaction model .*, not a dense model"):
+        load_model(str(tmp_path), "SentenceTransformer", str)
+    assert load_model(str(tmp_path), "MultiVectorEncoder", str) == str(tmp_path)
+
+
+def test_a_label_follows_the_weights_whatever_their_format(tmp_path: Path) -> None:
+    labels = []
+    for name, content in (("model.safetensors", b"a"), ("model.safetensors", b"b"), ("pytorch_model.bin", b"c")):
+        folder = tmp_path / str(len(labels)) / "model"
+        folder.mkdir(parents=True)
+        (folder / name).write_bytes(content)
+        labels.append(weights_label(str(folder)))
+    (folder / "pytorch_model.bin").write_bytes(b"d")
+    labels.append(weights_label(str(folder)))
+    assert len(set(labels)) == 4
+    assert all(label.startswith("model@") for label in labels)
+    assert weights_label("nobody/no-such-model") == "nobody/no-such-model"
+
+
+def test_a_model_of_the_rerankers_library_orders_the_shortlist(
+    suite: Suite, excise_rules: Excise, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Fake:
+        """Orders by the alphabet, answers in another order, and forgets the first document."""
+
+        def __init__(self, model: str) -> None:
+            assert Path(model) == tmp_path
+
+        def rank(self, query: str, docs: list[str], doc_ids: list[str]) -> list[SimpleNamespace]:
+            assert len(docs) == len(doc_ids)
+            return [SimpleNamespace(doc_id=i, score=-ord(i[0])) for i in doc_ids[1:]]
+
+    monkeypatch.setitem(sys.modules, "rerankers", SimpleNamespace(Reranker=Fake))
+    rows = run(excise_rules, suite, tmp_path / "out", parse_external(f"alphabet=rerankers:{tmp_path}"))
+    first, *rest = rows[0].queries[0].top
+    assert list(rows[-1].queries[0].top) == [*sorted(rest), first]
 
 
 def test_other_weights_run_the_row_again(suite: Suite, excise_rules: Excise, tmp_path: Path) -> None:

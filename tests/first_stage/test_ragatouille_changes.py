@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from ragatouille_fixtures import LONG, RagatouilleIndex
 
+from excise_integrations import _files
 from excise_integrations.errors import FirstStageError, IndexDamagedError, InvalidInputError
-from excise_integrations.first_stage import _ragatouille_build, _ragatouille_swap
+from excise_integrations.first_stage import _ragatouille_build
 from excise_integrations.first_stage.ragatouille import RagatouilleFirstStage
 
 QUERY = "history of jazz music"
@@ -137,7 +138,7 @@ def test_an_index_changed_by_somebody_else_is_not_overwritten(own: RagatouilleFi
 
 
 def _hold(path: Path, held: Any, done: Any) -> None:
-    with _ragatouille_swap.locked(path):
+    with _ragatouille_build.locked(path):
         held.set()
         done.wait(30)
 
@@ -195,7 +196,7 @@ def _kill_at(moment: str, monkeypatch: pytest.MonkeyPatch) -> None:
     else:
         renames = {"first rename": 1, "second rename": 2, "exchange": 1}[moment]
         if moment != "exchange":
-            monkeypatch.setattr(_ragatouille_swap, "_exchange", lambda *a: False)
+            monkeypatch.setattr(_files, "_exchange", lambda *a: False)
         rename, done = Path.rename, []
 
         def counted(self: Path, target: Any) -> Path:
@@ -225,6 +226,6 @@ def test_a_successor_that_does_not_open_replaces_nothing(
 
 
 def test_without_an_atomic_exchange(own: RagatouilleFirstStage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_ragatouille_swap, "_exchange", lambda *a: False)
+    monkeypatch.setattr(_files, "_exchange", lambda *a: False)
     own.delete("music-history")
     check_same_as_reopened(own)

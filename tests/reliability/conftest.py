@@ -6,13 +6,16 @@ import sys
 from pathlib import Path
 
 import pytest
+from ragatouille_fixtures import ragatouille_index
 from tiny_adapters import save_exclusion
 
 from excise_integrations import Excise
 from excise_integrations.weights import load_adapter
 
-# The hand-made results and the page checks of the audit's tests serve here too.
-sys.path.append(str(Path(__file__).parents[1] / "audit"))
+__all__ = ["excise_adapted", "ragatouille_index", "shared"]
+
+# The hand-made results and the page checks of the audit's tests, and the corpus of the mining's, serve here too.
+sys.path += [str(Path(__file__).parents[1] / name) for name in ("audit", "train")]
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from audit_results import make_silent
+from ragatouille_fixtures import RagatouilleIndex
 from tiny_adapters import save_toy
 from word_backbone import WordBackbone, word_excise
 
@@ -157,3 +159,25 @@ def test_a_half_copied_ragatouille_index_is_refused(tmp_path: Path, name: str) -
     (tmp_path / name).write_text('{"0": "a')
     with pytest.raises(ExciseError, match=str(tmp_path)):
         read_index(tmp_path)
+
+
+def test_a_ragatouille_index_whose_building_was_killed_is_refused(
+    ragatouille_index: RagatouilleIndex, tmp_path: Path
+) -> None:
+    """RAGatouille writes file by file: one that lacks its last files, or the end of one, does not open."""
+    from excise_integrations.first_stage.ragatouille import RagatouilleFirstStage
+
+    files = sorted(ragatouille_index.path.iterdir(), key=lambda p: p.stat().st_mtime_ns)
+    assert len(files) > 8
+    # Its very last file is optional, so that nobody can tell when it is missing.
+    assert files[-1].name == "docid_metadata_map.json"
+    for count, half in [(n, half) for n in range(len(files)) for half in (False, True)][:-2] + [(len(files) - 1, True)]:
+        folder = tmp_path / f"{count}-{half}"
+        folder.mkdir()
+        for path in files[: count + half]:
+            shutil.copyfile(path, folder / path.name)
+        if half:
+            last = folder / files[count].name
+            last.write_bytes(last.read_bytes()[: last.stat().st_size // 2])
+        with pytest.raises(ExciseError, match=re.escape(str(folder))):
+            RagatouilleFirstStage.from_index(folder, checkpoint=ragatouille_index.checkpoint)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,13 +12,17 @@ from typing import Any
 import pytest
 import torch
 from child_processes import run_in_child
-from tiny_adapters import save_toy
+from tiny_adapters import save_exclusion, save_toy
+from typer.testing import CliRunner
 from word_backbone import WordBackbone, word_excise
 
 from excise_integrations import Candidate, ExciseError, FirstStageError
+from excise_integrations._cli.app import app
 from excise_integrations.bench.store import VectorStore
+from excise_integrations.encode import Backbone
 from excise_integrations.first_stage.memory import MemoryFirstStage
 from excise_integrations.train.checkpoint import load_checkpoint, save_checkpoint
+from excise_integrations.train.mining_files import write_folder
 from excise_integrations.weights import load_adapter
 
 resource = pytest.importorskip("resource")
@@ -113,6 +118,41 @@ def test_a_query_is_answered_although_its_cache_has_no_room(tmp_path: Path, room
     assert excise.rerank("pets, but not cats", candidates).removed == expected.removed
     assert excise.cache.disk is not None
     assert excise.cache.disk.stats().entries == len(candidates)
+
+
+def test_warming_says_that_there_was_no_room(
+    tmp_path: Path, backbone: Backbone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "documents.jsonl").write_text(
+        "".join(json.dumps({"_id": str(i), "text": f"document {i}"}) + "\n" for i in range(20))
+    )
+    adapter = save_exclusion(tmp_path / "adapter", backbone.weights_hash)
+    monkeypatch.setattr(Backbone, "from_pretrained", lambda *_, **__: backbone)
+    command = ["warm", str(tmp_path / "documents.jsonl"), "--cache", str(tmp_path / "cache"), "--adapter", str(adapter)]
+
+    def warm() -> str:
+        with full_disk(40_000):
+            result = CliRunner().invoke(app, command)
+        return f"{result.exit_code} {result.stderr.splitlines()[-1]}"
+
+    assert "1 Error: The cache" in (told := run_in_child(warm)), told
+    assert "took 0 of 20 documents" in told
+    # With room again it goes on.
+    assert CliRunner().invoke(app, command).stdout.startswith("20 of 20 documents")
+
+
+@pytest.mark.parametrize("room", [0, 10, 200])
+def test_suite(tmp_path: Path, room: int) -> None:
+    def write(text: str) -> None:
+        contents = {"queries.jsonl": text * 50, "qrels/dev.tsv": text, "mark": text}
+        write_folder(tmp_path / "suite", contents, marker="mark", what="a suite")
+
+    write("old ")
+    told = error_of(lambda: write("new and longer "), room)
+    assert told.startswith("SuiteError"), told
+    assert "was not written" in told
+    assert [p.name for p in tmp_path.iterdir()] == ["suite"]
+    assert (tmp_path / "suite" / "queries.jsonl").read_text() == "old " * 50
 
 
 def test_a_store_of_vectors_keeps_its_whole_shards(tmp_path: Path) -> None:

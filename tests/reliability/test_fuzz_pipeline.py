@@ -135,20 +135,24 @@ def tags_of_our_own() -> set[str]:
 OWN_TAGS = tags_of_our_own()
 
 
+def check_page(source: str) -> None:
+    source.encode("utf-8")
+    page = _Page(source)
+    assert page.tags <= OWN_TAGS
+    for name, value in page.attributes:
+        assert not name.startswith("on")
+        assert name not in ("src", "srcdoc", "action", "formaction")
+        assert name != "href" or value.startswith("#")
+    assert "\x1b" not in source
+    assert "\u202e" not in source
+
+
 @cases(200)
 @given(filled(), shortlists(), st.sampled_from(VARIANTS))
 def test_reports_escape_everything(query: str, shortlist: list[Candidate], excise: Excise) -> None:
     report = Report(excise.rerank(query, shortlist))
     for source in (report.to_html(), report._repr_html_()):
-        source.encode("utf-8")
-        page = _Page(source)
-        assert page.tags <= OWN_TAGS
-        for name, value in page.attributes:
-            assert not name.startswith("on")
-            assert name not in ("src", "srcdoc", "action", "formaction")
-            assert name != "href" or value.startswith("#")
-        assert "\x1b" not in source
-        assert "\u202e" not in source
+        check_page(source)
     report.to_markdown().encode("utf-8")
     json.dumps(report.to_dict(), allow_nan=False)
 

@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 import os
 import random
-import signal
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from audit_results import make_silent
-from child_processes import killed
+from child_processes import killed, killed_when
 from tiny_adapters import save_toy
 from typer.testing import CliRunner
 from word_backbone import WordBackbone
@@ -59,16 +57,7 @@ def test_the_index_command_goes_on_where_it_was_killed(tmp_path: Path, backbone:
     source.write_text("".join(json.dumps({"_id": str(i), "text": f"number {i}"}) + "\n" for i in range(count)))
     monkeypatch.setattr(Backbone, "from_pretrained", lambda *_, **__: backbone)
     command = ["index", str(source), str(folder), "--cache", str(cache)]
-    child = os.fork()
-    if child == 0:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-        CliRunner().invoke(app, command)
-        os._exit(0)
-    until = time.monotonic() + 120
-    while not list(cache.glob("*/*.safetensors")) and time.monotonic() < until:
-        time.sleep(0.002)
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
+    killed_when(lambda: list(cache.glob("*/*.safetensors")), lambda: CliRunner().invoke(app, command))
     assert not (folder / "manifest.json").exists()
     kept = list(cache.glob("*/*.safetensors"))
     assert kept

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from ...errors import ExciseError, InvalidInputError
 from ...train.query_llm import ask, completer
-from ..suites import json_lines
+from ..lines import json_lines
 
 __all__ = ["AnswerBook", "Model", "check_different", "model_name"]
 

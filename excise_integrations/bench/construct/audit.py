@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ..._files import write_text
 from ...errors import InvalidInputError, SuiteError
-from ..rows import write_text
-from ..suites import json_lines, load_corpus
+from ..lines import json_lines, reading
+from ..suites import load_corpus
 
 __all__ = ["audit_sample", "build_labels", "cohen_kappa", "read_labels"]
 
@@ -86,21 +87,16 @@ def read_labels(path: str | Path) -> dict[str, bool]:
     """
     path = Path(path)
     labels: dict[str, bool] = {}
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as handle:
-            table = csv.DictReader(handle)
-            if not {"id", "valid"} <= set(table.fieldnames or ()):
-                raise SuiteError(f"{path}, line 1: the columns 'id' and 'valid' are needed, found {table.fieldnames}.")
-            for row in table:
-                value = (row["valid"] or "").strip().casefold()
-                if value and value not in _YES | _NO:
-                    raise SuiteError(f"{path}, line {table.line_num}: 'valid' must be yes or no, not {row['valid']!r}.")
-                if value:
-                    labels[row["id"]] = value in _YES
-    except OSError as error:
-        raise SuiteError(f"{path} cannot be read: {error.strerror or error}.") from None
-    except (csv.Error, UnicodeDecodeError) as error:
-        raise SuiteError(f"{path} is no CSV file in UTF-8 ({error}).") from None
+    with reading(path, "a CSV file in UTF-8"), path.open(encoding="utf-8-sig", newline="") as handle:
+        table = csv.DictReader(handle)
+        if not {"id", "valid"} <= set(table.fieldnames or ()):
+            raise SuiteError(f"{path}, line 1: the columns 'id' and 'valid' are needed, found {table.fieldnames}.")
+        for row in table:
+            value = (row["valid"] or "").strip().casefold()
+            if value and value not in _YES | _NO:
+                raise SuiteError(f"{path}, line {table.line_num}: 'valid' must be yes or no, not {row['valid']!r}.")
+            if value:
+                labels[row["id"]] = value in _YES
     return labels
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import SuiteError
+from ..lines import reading
 from .fields import find_file, id_field, read_records, text_field
 from .records import Collection, Judgment, Passage, Question
 
@@ -57,23 +58,17 @@ def _question(record: dict[str, Any], where: str) -> Question:
 
 
 def _tsv(path: Path) -> Iterator[Judgment]:
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as handle:
-            reader = csv.reader(handle, delimiter="\t", quoting=csv.QUOTE_NONE)
-            for fields in reader:
-                where = f"{path}, line {reader.line_num}"
-                if not fields or (reader.line_num == 1 and fields[-1].strip().lower() == "score"):
-                    continue
-                if len(fields) != 3:
-                    raise SuiteError(
-                        f"{where}: three fields separated by tabs are needed (query, document, score), "
-                        f"found {len(fields)}."
-                    )
-                yield Judgment(fields[0], fields[1], _score(fields[2], where), where)
-    except OSError as error:
-        raise SuiteError(f"{path} cannot be read: {error.strerror or error}.") from None
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise SuiteError(f"{path}: not tab-separated UTF-8 ({error}).") from None
+    with reading(path, "tab-separated UTF-8"), path.open(encoding="utf-8-sig", newline="") as handle:
+        reader = csv.reader(handle, delimiter="\t", quoting=csv.QUOTE_NONE)
+        for fields in reader:
+            where = f"{path}, line {reader.line_num}"
+            if not fields or (reader.line_num == 1 and fields[-1].strip().lower() == "score"):
+                continue
+            if len(fields) != 3:
+                raise SuiteError(
+                    f"{where}: three fields separated by tabs are needed (query, document, score), found {len(fields)}."
+                )
+            yield Judgment(fields[0], fields[1], _score(fields[2], where), where)
 
 
 def _jsonl(path: Path) -> Iterator[Judgment]:

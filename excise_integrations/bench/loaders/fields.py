@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import SuiteError
-from ..suites import json_lines
+from ..lines import json_lines, reading
 
 __all__ = ["find_file", "id_field", "read_array", "read_records", "text_field"]
 
@@ -34,13 +34,8 @@ def read_array(path: Path) -> list[Any]:
     Raises:
         SuiteError: the file cannot be read or holds something else.
     """
-    try:
+    with reading(path, "JSON in UTF-8"):
         found = json.loads(path.read_text(encoding="utf-8-sig"))
-    except OSError as error:
-        raise SuiteError(f"{path} cannot be read: {error.strerror or error}.") from None
-    except ValueError as error:
-        # A JSONDecodeError says the line itself.
-        raise SuiteError(f"{path}: not JSON ({error}).") from None
     if not isinstance(found, list):
         raise SuiteError(f"{path}: a JSON array is needed, not {type(found).__name__}.")
     return found
@@ -95,23 +90,15 @@ def id_field(record: Mapping[str, Any], key: str, *, where: str) -> str:
 
 
 def _csv(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as handle:
-            reader = csv.DictReader(handle)
-            for record in reader:
-                where = f"{path}, line {reader.line_num}"
-                if None in record or None in record.values():
-                    raise SuiteError(f"{where}: {len(reader.fieldnames or ())} fields are needed.")
-                yield where, record
-    except OSError as error:
-        raise SuiteError(f"{path} cannot be read: {error.strerror or error}.") from None
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise SuiteError(f"{path}: not a CSV file in UTF-8 ({error}).") from None
+    with reading(path, "a CSV file in UTF-8"), path.open(encoding="utf-8-sig", newline="") as handle:
+        reader = csv.DictReader(handle)
+        for record in reader:
+            where = f"{path}, line {reader.line_num}"
+            if None in record or None in record.values():
+                raise SuiteError(f"{where}: {len(reader.fieldnames or ())} fields are needed.")
+            yield where, record
 
 
 def _starts_array(path: Path) -> bool:
-    try:
-        with path.open(encoding="utf-8-sig") as handle:
-            return handle.read(4096).lstrip().startswith("[")
-    except (OSError, UnicodeDecodeError) as error:
-        raise SuiteError(f"{path} cannot be read: {error}.") from None
+    with reading(path), path.open(encoding="utf-8-sig") as handle:
+        return handle.read(4096).lstrip().startswith("[")

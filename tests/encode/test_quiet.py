@@ -1,0 +1,69 @@
+"""What a user sees while models are loaded: nothing, and nothing stays switched off."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers.utils import logging
+
+from excise_integrations.encode.quiet import quiet_loading
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_the_demo_prints_its_lists_and_nothing_else() -> None:
+    loud = {k: v for k, v in os.environ.items() if not k.startswith(("TRANSFORMERS_", "HF_HUB_DISABLE", "TQDM_"))}
+    loud.pop("PYTHONWARNINGS", None)
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "examples/demo.py")], cwd=ROOT, capture_output=True, text=True, timeout=120,
+        env={**loud, "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert done.stdout.startswith("\n  Query: ")
+
+
+def test_bars_and_warnings_are_back_afterwards(capsys: pytest.CaptureFixture[str]) -> None:
+    def bar() -> str:
+        list(logging.tqdm(range(3), desc="Loading"))
+        return capsys.readouterr().err
+
+    filters = list(warnings.filters)
+    loud = bar()
+    with quiet_loading(), pytest.raises(ValueError, match="broken"):
+        assert bar() == ""
+        raise ValueError("broken")
+    assert bool(bar()) is bool(loud)
+    assert warnings.filters == filters
+    with quiet_loading(), pytest.warns(UserWarning, match="another"):
+        warnings.warn("another", stacklevel=1)
+
+
+def test_a_hook_of_the_user_survives_loads_in_many_threads() -> None:
+    def mine(factory: Any, args: Any, kwargs: Any) -> Any:
+        return factory(*args, **kwargs)
+
+    before = logging.set_tqdm_hook(mine)
+    try:
+        started = threading.Barrier(4)
+
+        def load() -> None:
+            started.wait(10)
+            for _ in range(50):
+                with quiet_loading():
+                    pass
+
+        threads = [threading.Thread(target=load) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+    finally:
+        assert logging.set_tqdm_hook(before) is mine
