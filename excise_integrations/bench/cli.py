@@ -18,8 +18,10 @@ from .._cli import options as opt
 from .analyses_cli import boolean, inversion, probe
 from .construct.cli import agreement, audit_sample_command, build
 from .controls_cli import train as train_
+from .hit_rate_cli import hit_rate
 from .import_cli import import_
 from .speed_cli import speed, speed_report
+from .sweep_cli import sweep_constants
 
 if TYPE_CHECKING:
     from ..pipeline import Excise
@@ -146,23 +148,34 @@ def report(
     figures: Annotated[
         Path | None, typer.Option("--figures", help="Draw figures into this folder; needs matplotlib.")
     ] = None,
+    shortened: Annotated[
+        Path | None, typer.Option("--shortened", metavar="DIR", help="A run with --budget, to stand beside this one.")
+    ] = None,
+    hit_rates: Annotated[
+        Path | None, typer.Option("--hit-rates", metavar="FILE", help="What `bench hit-rate` wrote, as a figure.")
+    ] = None,
 ) -> None:
     """Write the report of a run from its result files."""
     from .._files import write_text
     from ..errors import MissingExtraError
-    from .figures import draw_figures
-    from .report import Results, render_report
+    from .figures import draw_figures, draw_hit_rates
+    from .hit_rate_report import read_hit_rates
+    from .report import render_report
+    from .results import Results
     from .rows import read_folder
 
     rows = read_folder(folder)
+    latency = read_hit_rates(hit_rates) if hit_rates is not None else None
     drawn: list[str] = []
     if figures is not None:
         try:
             paths = draw_figures(Results(tuple(rows)), figures)
+            if latency is not None and (path := draw_hit_rates(latency, figures)) is not None:
+                paths.append(path)
             drawn = [Path(os.path.relpath(p, out.parent)).as_posix() for p in paths]
         except MissingExtraError as error:
             typer.echo(f"No figures: {error}", err=True)
-    write_text(out, render_report(rows, drawn))
+    write_text(out, render_report(rows, drawn, shortened=read_folder(shortened) if shortened else (), latency=latency))
     typer.echo(f"{out}: {len(rows)} rows, {len(drawn)} figures")
 
 
@@ -217,8 +230,10 @@ def systems_() -> None:
 app.command("inversion")(inversion)
 app.command("probe")(probe)
 app.command("boolean")(boolean)
+app.command("sweep")(sweep_constants)
 app.command("import")(import_)
 app.command("speed")(speed)
+app.command("hit-rate")(hit_rate)
 app.command("speed-report")(speed_report)
 app.command("train")(train_)
 app.command("build")(build)

@@ -91,8 +91,8 @@ def train_control(
 
     Retrievers are trained by multiple negatives ranking with the confusable document as the hard negative; the
     cross-encoder by binary cross-entropy over the wanted, the confusable and some random documents. The rate is
-    the argmax of the held-out success after one epoch over at most ``settings.limit`` triples, split by wanted document; ties
-    go to the smaller; then everything is trained on.
+    the argmax of the held-out success after one epoch over at most ``settings.limit`` triples, split by wanted
+    document; ties go to the smaller; then everything is trained on.
 
     Args:
         kind: ``"dense"`` and ``"cross-encoder"`` start from MiniLM's weights; ``"full"`` changes all of the
@@ -136,9 +136,9 @@ def train_control(
     progress(f"trained {kind} at {best:g}: {run.steps} steps in {minutes:.1f} minutes")
     record = {
         "control": kind, "learning_rate": best, "held_out_success": {f"{r:g}": s for r, s in success.items()},
-        "selection_triples": min(settings.limit, len(pool)) if success else 0, "epochs": settings.epochs, "batch_size": batch_size,
-        "steps": run.steps, "stopped": run.stopped, "document_tokens": DOCUMENT_TOKENS, "query_tokens": QUERY_TOKENS,
-        "seed": seed, "command": command,
+        "selection_triples": min(settings.limit, len(pool)) if success else 0, "epochs": settings.epochs,
+        "batch_size": batch_size, "steps": run.steps, "stopped": run.stopped, "document_tokens": DOCUMENT_TOKENS,
+        "query_tokens": QUERY_TOKENS, "seed": seed, "command": command,
         "training_data": {
             "triples": len(pool), "sha256": _digest(pool), "ordinary": len(rehearsed), "sources": list(sources),
         },

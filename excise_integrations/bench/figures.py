@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -10,10 +10,10 @@ from typing import Any
 
 from ..errors import MissingExtraError
 from .metrics import mean
-from .report import Results
+from .results import Results
 from .systems import SYSTEMS
 
-__all__ = ["draw_figure", "draw_figures"]
+__all__ = ["draw_figure", "draw_figures", "draw_hit_rates"]
 
 _COLOURS = {
     "ladder": "#0072B2", "paper-ladder": "#CC79A7", "leave-one-out": "#56B4E9", "alternatives": "#999999",
@@ -74,6 +74,33 @@ def draw_figure(folder: Path, name: str, draw: Callable[[Any], bool]) -> Path | 
         # Without a date, equal results give equal files.
         figure.savefig(folder / f"{name}.{suffix}", dpi=150, metadata={"Date": None} if suffix == "svg" else None)
     return folder / f"{name}.png"
+
+
+def draw_hit_rates(record: Mapping[str, Any], folder: Path) -> Path | None:
+    """Draw the latency of firings against the cache's hit rate, as PNG and SVG.
+
+    Args:
+        record: what :func:`~excise_integrations.bench.hit_rate_report.read_hit_rates` returns.
+        folder: where the figure goes.
+
+    Returns:
+        The PNG file, or None when there is nothing to draw.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
+    """
+
+    def draw(axes: Any) -> bool:
+        rows = record["hit_rates"]
+        for name in ("p50", "p95"):
+            axes.plot([r["hit_rate"] for r in rows], [r[name] for r in rows], marker="o", label=name)
+        axes.set_xlabel(f"hit rate of the cache, {record['k']} candidates from {record['suite']}")
+        axes.set_ylabel("milliseconds per firing")
+        axes.set_ylim(bottom=0.0)
+        axes.legend(fontsize=7)
+        return bool(rows)
+
+    return draw_figure(folder, "latency-against-hit-rate", draw)
 
 
 def _mean_of(results: Results, system: str, metric: str) -> float | None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import platform
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -25,7 +23,7 @@ from .rankers import Ranker, builtin_ranker
 from .rows import QueryRow, Row, read_head, row_path, write_row
 from .store import VectorStore
 from .suites import Suite
-from .summary import Stage, step
+from .summary import Stage, machine, step
 from .systems import SYSTEMS, System
 from .variants import Ranking, rank
 
@@ -87,7 +85,7 @@ def run_suite(
     known = {
         **(facts or {}),
         **{k: v for k, v in shared.items() if k != "queries"},
-        "documents": len(suite.documents), "limit": limit, "seed": seed, "machine": _machine(),
+        "documents": len(suite.documents), "limit": limit, "seed": seed, "machine": machine(),
     }  # fmt: skip
     largest = max([_MIN_K, base.k, *(int(s.settings.get("k", 0)) for s in systems)])
     prepared = Prepared(
@@ -258,15 +256,3 @@ def _label(excise: Excise) -> str:
     name = str(getattr(detector, "label", None) or type(detector).__name__)
     threshold = getattr(detector, "threshold", None)
     return name if threshold is None else f"{name} at {threshold}"
-
-
-def _machine() -> str:
-    import torch
-
-    name = platform.processor() or platform.machine()
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as handle:
-            name = next((line.partition(":")[2].strip() for line in handle if line.startswith("model name")), name)
-    except OSError:
-        pass
-    return f"{name}, {os.cpu_count()} cores, {torch.get_num_threads()} threads, torch {torch.__version__}"

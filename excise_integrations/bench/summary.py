@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import platform
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from ..types import Detection
 from .suites import Query
 
-__all__ = ["Stage", "breakdown", "detection_record", "step"]
+__all__ = ["Stage", "breakdown", "detection_record", "machine", "step"]
 
 Row = TypeVar("Row")
 
@@ -59,3 +61,16 @@ def detection_record(detection: Detection) -> dict[str, Any]:
             {"text": s.text, "start": s.start, "end": s.end, "confidence": s.confidence} for s in detection.spans
         ],
     }
+
+
+def machine() -> str:
+    """Name the processor, its cores and threads, and the version of PyTorch: what times depend on."""
+    import torch
+
+    name = platform.processor() or platform.machine()
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as handle:
+            name = next((line.partition(":")[2].strip() for line in handle if line.startswith("model name")), name)
+    except OSError:
+        pass
+    return f"{name}, {os.cpu_count()} cores, {torch.get_num_threads()} threads, torch {torch.__version__}"

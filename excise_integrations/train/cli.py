@@ -41,6 +41,9 @@ def detector(
     natural_repeats: Annotated[
         int, typer.Option(min=0, help="How often each natural pair is used; 0 takes generated examples alone.")
     ] = 1,
+    natural_share: Annotated[
+        float, typer.Option(min=0.0, max=1.0, help="Share of the natural pairs that are drawn, for a learning curve.")
+    ] = 1.0,
     rank: Annotated[int, typer.Option(min=1, help="LoRA rank.")] = 8,
     epochs: Annotated[int, typer.Option(min=1)] = 6,
     learning_rate: Annotated[float, typer.Option()] = 5e-4,
@@ -58,7 +61,9 @@ def detector(
     from .detector import DetectorRecipe, train_detector
     from .detector_data import detector_examples, source_counts
 
-    examples = detector_examples(generated=generated, seed=seed, shared=data, natural_repeats=natural_repeats)
+    examples = detector_examples(
+        generated=generated, seed=seed, shared=data, natural_repeats=natural_repeats, natural_share=natural_share
+    )
     if grid != "balanced":
         dropped = 0 if grid == "no-long-silent" else 1
         examples = [e for e in examples if (e.form, e.label) != ("long", dropped)]

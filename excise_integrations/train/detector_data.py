@@ -27,7 +27,7 @@ _LEAD = re.compile(
 
 
 def detector_examples(
-    *, generated: int, seed: int, shared: str | Path | None = None, natural_repeats: int = 1
+    *, generated: int, seed: int, shared: str | Path | None = None, natural_repeats: int = 1, natural_share: float = 1.0
 ) -> list[Example]:
     """Assemble the training set (paper, section 3).
 
@@ -36,10 +36,16 @@ def detector_examples(
         seed: seed of the generator.
         shared: folder with ``detector/*.jsonl`` and ``exclusion/excluir``; None uses packaged data alone.
         natural_repeats: how often each natural example stands in the set.
+        natural_share: share of the natural pairs that are drawn, in [0, 1]; a smaller draw is part of a larger one.
 
     Returns:
         The examples; a pair's members share ``pair``.
+
+    Raises:
+        InvalidInputError: ``natural_share`` is out of range.
     """
+    if not 0.0 <= natural_share <= 1.0:
+        raise InvalidInputError(f"natural_share={natural_share!r} is not within 0 and 1.")
     natural = load_natural()
     out = list(generate(generated, seed=seed)) if generated else []
     if shared is not None:
@@ -47,6 +53,10 @@ def detector_examples(
         natural += load_natural(root / "detector" / "minimal_pairs.jsonl")
         out += excluir_examples(root)
         out += quest_examples(root)
+    pairs = sorted({e.pair for e in natural})
+    random.Random(seed).shuffle(pairs)
+    drawn = set(pairs[: round(natural_share * len(pairs))])
+    natural = [e for e in natural if e.pair in drawn]
     for repeat in range(natural_repeats):
         # Every second copy has other topics, so that the words around a topic must give it away.
         copy = swap_topics(natural, seed=seed + repeat) if repeat % 2 else natural

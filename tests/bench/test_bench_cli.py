@@ -12,7 +12,8 @@ from typer.testing import CliRunner, Result
 
 from excise_integrations import Excise
 from excise_integrations._cli.app import app
-from excise_integrations.bench.report import Results, render_report
+from excise_integrations.bench.report import render_report
+from excise_integrations.bench.results import Results
 from excise_integrations.bench.rows import QueryRow, Row
 from excise_integrations.bench.weights import METHODS
 

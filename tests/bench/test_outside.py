@@ -74,6 +74,18 @@ def test_budgets_say_what_is_read_and_what_passages_change() -> None:
     assert "every system read the first 200 words of a document only" in render_report(cut)
 
 
+def test_a_second_run_over_shortened_documents_stands_beside_the_first() -> None:
+    whole = [row("film", "default", "sss."), row("film", "dense", "lls."), row("wiki", "dense", "l...")]
+    cut = [row("film", "default", "ss..", budget=350), row("film", "dense", "l.s.", budget=350)]
+    budgets = render_report(whole, shortened=cut).split(BUDGETS)[1].split("## Who beats")[0]
+    assert "The same with the first 350 words of a document only, for every system:" in budgets
+    excise, dense = ([c.strip() for c in x.split("|")[1:-1]] for x in budgets.splitlines() if "| film |" in x)
+    assert excise[:4] == ["`default`", "film", "0.750", "0.500"]
+    assert excise[4].startswith("-0.250 [")
+    assert dense[6:8] == ["0.500", "0.250"]
+    assert "The same with" not in render_report(whole)
+
+
 def test_a_run_without_systems_from_outside_has_neither_section() -> None:
     text = render_report([row("film", "default", "s"), row("film", "frozen", "l")])
     assert SECTION not in text

@@ -112,3 +112,12 @@ def test_the_packaged_set_is_assembled_without_any_other_data() -> None:
     counts = source_counts(data)
     assert counts["generated"] == 40
     assert counts["natural"] == 2 * len(load_natural())
+
+
+def test_a_smaller_draw_of_natural_pairs_is_part_of_a_larger_one() -> None:
+    draws = [{e.pair for e in detector_examples(generated=0, seed=3, natural_share=s)} for s in (0.0, 0.25, 0.5, 1.0)]
+    assert draws[0] == set()
+    assert draws[1] < draws[2] < draws[3] == {f"{e.pair}#0" for e in load_natural()}
+    assert len(draws[2]) == round(len(draws[3]) / 2)
+    with pytest.raises(InvalidInputError, match=r"natural_share=1\.5"):
+        detector_examples(generated=0, seed=3, natural_share=1.5)
