@@ -259,7 +259,7 @@ def test_evaluate_writes_the_documented_json(run: Run, suite: Path, tmp_path: Pa
     assert set(report) == {"suites", "config", "version"}
     assert report["version"] == excise_integrations.__version__
     pets = report["suites"]["pets"]
-    assert set(pets) == {"n", "frozen", "excise", "tiers", "forms"}
+    assert set(pets) == {"n", "frozen", "excise", "tiers", "forms", "found"}
     for part in (pets, pets["tiers"]["T1"], pets["forms"]["short"]):
         assert part["n"] == 1
         assert list(part["frozen"]) == list(part["excise"]) == list(METRICS)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -38,6 +40,10 @@ class _Group(TyperGroup):
         return super().get_command(ctx, cmd_name) or _load(cmd_name)
 
     def invoke(self, ctx: Any) -> Any:
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, TextIOWrapper):
+                # An argument that is no Unicode, or a character that the terminal lacks, is shown by its escape.
+                stream.reconfigure(errors="backslashreplace")
         try:
             return super().invoke(ctx)
         except ExciseError as error:

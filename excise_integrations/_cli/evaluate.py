@@ -168,7 +168,7 @@ def _suite_table(name: str, summary: Mapping[str, Any]) -> Table:
     from ..bench.metrics import METRICS
 
     table = _table(name, METRICS)
-    rows = [("all", summary), *summary["tiers"].items(), *summary["forms"].items()]
+    rows = [("all", summary), *summary["tiers"].items(), *summary["forms"].items(), ("found", summary["found"])]
     for label, part in rows:
         for side in ("frozen", "excise"):
             table.add_row(

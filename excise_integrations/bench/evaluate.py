@@ -65,9 +65,13 @@ class SuiteResult:
     warnings: tuple[str, ...] = ()
 
     def summary(self) -> dict[str, Any]:
-        """Return ``n``, ``frozen`` and ``excise``, overall and as ``tiers`` and ``forms``."""
+        """Return ``n``, ``frozen`` and ``excise``, overall, as ``tiers`` and ``forms``, and as ``found``.
+
+        ``found`` holds the queries that fired with every topic found: what demotion does by itself.
+        """
         return {
             **_summary(self.outcomes),
+            "found": _summary([o for o in self.outcomes if _all_found(o)]),
             **breakdown(self.outcomes, [o.query for o in self.outcomes], ("tier", "form"), _summary),
         }
 
@@ -200,6 +204,11 @@ def _outcomes(
         )
         for q, r in zip(queries, results, strict=True)
     )
+
+
+def _all_found(outcome: QueryOutcome) -> bool:
+    excluded = outcome.query.excluded
+    return outcome.detection.fired and bool(excluded) and outcome.excise.get("topics_found") == len(excluded)
 
 
 def _summary(outcomes: Sequence[QueryOutcome]) -> dict[str, Any]:

@@ -54,7 +54,7 @@ def caller_rows(work: Workload, *, callers: Sequence[int] = (1, 4, 16), calls: i
         "fired, warm": (work.search(work.fired), calls),
         "fired, cold": (work.rerank(cold=True), calls // 8),
     }
-    rows = []
+    rows: list[Load] = []
     for name, (task, wanted) in kinds.items():
         task(0)
         rows.extend(_row(name, task, threads, 1, max(threads, wanted)) for threads in callers)

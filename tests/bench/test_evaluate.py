@@ -36,6 +36,7 @@ def test_true_topics_take_the_excluded_documents_out(write_suite: WriteSuite, ex
     assert [summary["frozen"][m] for m in ("fire_rate", "span_f1", "topic_recall", "pairwise")] == [None] * 4
     assert {t: s["n"] for t, s in summary["tiers"].items()} == {"C-conj": 1, "T1": 2}
     assert {f: s["n"] for f, s in summary["forms"].items()} == {"long": 1, "short": 2}
+    assert (summary["found"]["n"], summary["found"]["excise"]["success@10"]) == (2, 1.0)
     control = summary["tiers"]["C-conj"]
     assert control["excise"]["success@10"] is None
     assert control["excise"] == {**control["frozen"], "fire_rate": 0.0}
@@ -44,6 +45,20 @@ def test_true_topics_take_the_excluded_documents_out(write_suite: WriteSuite, ex
     assert "violin" in outcome.frozen_top
     assert "violin" not in outcome.excise_top
     json.dumps(outcome.record())
+
+
+def test_a_query_whose_topics_were_not_all_found_is_not_among_the_found(
+    write_suite: WriteSuite, excise_rules: Excise
+) -> None:
+    class Half:
+        def detect(self, queries: Sequence[str]) -> list[Detection]:
+            return [Detection(fired=True, spans=(Span(q.split()[0]),)) for q in queries]
+
+    excise = Excise(excise_rules.backbone, detector=Half())
+    summary = evaluate_suite(excise, load_suite(write_suite())).summary()
+    assert summary["excise"]["fire_rate"] == 1.0
+    assert summary["found"]["n"] == 0
+    assert summary["found"]["excise"]["success@10"] is None
 
 
 def test_detected_topics_come_from_the_pipelines_detector(write_suite: WriteSuite, excise_rules: Excise) -> None:

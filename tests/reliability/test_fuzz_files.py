@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from hostile import JSON, cases, texts
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 from tiny_adapters import save_toy
@@ -173,6 +173,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @cases(50)
+@example(command="search", rest=[], query="not \ud800")
 @given(command=st.sampled_from(["search", "explain", "log", "index", ""]), rest=ARGUMENTS, query=texts(3))
 def test_arguments(place: Path, command: str, rest: list[str], query: str) -> None:
     """Wrong usage ends with 2, an error of ours with 1 and one line, and nothing with a traceback."""
