@@ -77,7 +77,7 @@ def pairs(values: Sequence[str] | None, option: str) -> dict[str, Any]:
             raise typer.BadParameter(f"{value!r} is not NAME=VALUE.", param_hint=option)
         try:
             out[name] = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             out[name] = text
     return out
 

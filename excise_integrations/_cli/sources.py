@@ -106,7 +106,7 @@ def _json_lines(path: Path) -> list[Candidate]:
             try:
                 line = raw.decode("utf-8-sig" if number == 1 else "utf-8")
                 record = json.loads(line) if line.strip() else None
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise InvalidInputError(
                     f"{where}: not JSON in UTF-8 ({error}). One JSON object a line is needed; for plain texts give "
                     "the folder they lie in."

@@ -95,7 +95,7 @@ def _is_evaluation(path: Path) -> bool:
     try:
         with path.open(encoding="utf-8") as handle:
             first = json.loads(handle.readline())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return False
     return isinstance(first, dict) and {"id", "frozen", "excise"} <= set(first)
 

@@ -29,7 +29,7 @@ def reading(path: Path, kind: str = "text in UTF-8") -> Iterator[None]:
         yield
     except OSError as error:
         raise SuiteError(f"{path} cannot be read: {error.strerror or error}.") from None
-    except (csv.Error, UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (csv.Error, UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
         # A JSONDecodeError says the line itself.
         raise SuiteError(f"{path}: not {kind} ({error}).") from None
 
@@ -59,7 +59,7 @@ def json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     for number, line in numbered_lines(path):
         try:
             record = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise SuiteError(f"{path}, line {number}: not JSON ({error}).") from None
         if not isinstance(record, dict):
             raise SuiteError(f"{path}, line {number}: a JSON object is needed, not {type(record).__name__}.")

@@ -108,7 +108,7 @@ def read_head(path: Path) -> dict[str, Any] | None:
     try:
         with path.open(encoding="utf-8") as handle:
             head = json.loads(handle.readline())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     return head if isinstance(head, dict) and "system" in head else None
 

@@ -134,7 +134,7 @@ def _parse(text: str, query: str) -> tuple[list[str] | None, str]:
     fence = _FENCE.match(text)
     try:
         answer = json.loads(fence.group(1) if fence else text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None, "it is not JSON"
     topics = answer.get("excluded") if isinstance(answer, dict) else None
     if not isinstance(topics, list) or not all(isinstance(t, str) and t.strip() for t in topics):

@@ -205,7 +205,7 @@ def _line(candidate: Candidate) -> str:
     try:
         # ASCII only, so that a lone surrogate or a line separator in a text survives.
         return json.dumps(record) + "\n"
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise InvalidInputError(
             f"The metadata of document {candidate.id!r} cannot be saved as JSON ({error}). Use strings, numbers, "
             "booleans, None, lists and dicts."

@@ -75,7 +75,7 @@ def checked(new: list[Candidate], vectors: Sequence[TokenVectors] | None = None)
         try:
             metadata = json.loads(json.dumps(dict(document.metadata), allow_nan=False))
             json.dumps([document.id, document.text, metadata], ensure_ascii=False).encode()
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, RecursionError) as error:
             raise InvalidInputError(
                 f"The document {document.id!r} cannot be sent as JSON ({error}). Use valid Unicode, and in the "
                 "metadata strings, numbers, booleans, None, lists and dicts."

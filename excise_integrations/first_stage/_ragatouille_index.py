@@ -181,7 +181,7 @@ def _json(folder: Path, name: str, kind: type) -> Any:
     _require(folder, name)
     try:
         content = json.loads((folder / name).read_text(encoding="utf-8"))
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, RecursionError) as error:
         raise IndexDamagedError(
             f"{folder / name} cannot be read: {error}. Copy the index again, or build it anew."
         ) from error
@@ -223,7 +223,13 @@ def find_checkpoint(files: IndexFiles, given: str | Path | None) -> Path:
         raise FirstStageError(
             f"The checkpoint {named!r} of the index {files.folder} is not there. Say where it is now with checkpoint=."
         )
-    if "auto_map" in json.loads((folder / "config.json").read_text(encoding="utf-8")):
+    try:
+        brings_code = "auto_map" in json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (ValueError, TypeError, OSError, RecursionError) as error:
+        raise FirstStageError(
+            f"{folder / 'config.json'} cannot be read: {error}. Copy the checkpoint again."
+        ) from error
+    if brings_code:
         raise FirstStageError(
             f"The checkpoint {folder} brings Python code of its own (auto_map in config.json), which is not run here."
         )
@@ -269,5 +275,5 @@ def checkpoint_dim(folder: Path) -> int | None:
         return None
     try:
         return int(json.loads(path.read_text(encoding="utf-8"))["dim"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None

@@ -230,7 +230,7 @@ def read_jsonl(file: Any) -> list[dict[str, Any]]:
             continue
         try:
             row = json.loads(line)
-        except json.JSONDecodeError as error:
+        except (ValueError, RecursionError) as error:
             raise InvalidInputError(f"{file.name}, line {number}: not JSON ({error})") from error
         if not isinstance(row, dict):
             raise InvalidInputError(f"{file.name}, line {number}: expected an object, got {type(row).__name__}")

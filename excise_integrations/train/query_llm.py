@@ -156,7 +156,7 @@ def read_object(answer: str, model: type[_Model]) -> _Model:
     except ValidationError as error:
         first = error.errors()[0]
         raise ValueError(f"field {'.'.join(map(str, first['loc'])) or 'top level'}: {first['msg']}.") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"it is not one JSON object ({error}).") from None
 
 

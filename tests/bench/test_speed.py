@@ -18,7 +18,7 @@ from excise_integrations.bench.speed import Workload, interleave, percentile, re
 from excise_integrations.bench.speed_load import batch_rows, caller_rows
 from excise_integrations.bench.speed_profile import profile_rows
 from excise_integrations.bench.speed_report import render_speed
-from excise_integrations.first_stage import MemoryFirstStage
+from excise_integrations.first_stage.memory import MemoryFirstStage
 
 WriteSuite = Callable[..., Path]
 SILENT, FIRED = ["small pets"], ["small pets, but not hamsters", "pets except the dog"]

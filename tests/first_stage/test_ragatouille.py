@@ -301,6 +301,16 @@ def test_a_checkpoint_with_code_of_its_own_is_refused(ragatouille_index: Ragatou
         RagatouilleFirstStage.from_index(ragatouille_index.path, checkpoint=tmp_path / "c")
 
 
+@pytest.mark.parametrize("content", ['{"model_type": "be', "[" * 200_000, "3"])
+def test_a_checkpoint_whose_configuration_cannot_be_read(
+    ragatouille_index: RagatouilleIndex, tmp_path: Path, content: str
+) -> None:
+    shutil.copytree(ragatouille_index.checkpoint, tmp_path / "c")
+    (tmp_path / "c" / "config.json").write_text(content)
+    with pytest.raises(FirstStageError, match=r"config\.json cannot be read"):
+        RagatouilleFirstStage.from_index(ragatouille_index.path, checkpoint=tmp_path / "c")
+
+
 def test_no_index_at_all(ragatouille_index: RagatouilleIndex, tmp_path: Path) -> None:
     with pytest.raises(IndexDamagedError, match=r"no index at .*nowhere"):
         RagatouilleFirstStage.from_index(tmp_path / "nowhere")

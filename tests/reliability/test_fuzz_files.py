@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,25 @@ from tiny_adapters import save_toy
 from typer.testing import CliRunner
 from word_backbone import WordBackbone, word_excise
 
-from excise_integrations import AdapterError, Excise, ExciseConfig, ExciseError, InvalidInputError, SuiteError
+from excise_integrations import (
+    AdapterError,
+    Candidate,
+    Excise,
+    ExciseConfig,
+    ExciseError,
+    InvalidInputError,
+    SuiteError,
+)
 from excise_integrations._cli.app import app
 from excise_integrations._cli.sources import read_documents
+from excise_integrations.audit import AuditLog
+from excise_integrations.audit.report import Report
+from excise_integrations.bench.rows import read_row
 from excise_integrations.bench.suites import load_suite
 from excise_integrations.encode import Backbone
+from excise_integrations.first_stage._ragatouille_index import read_index
 from excise_integrations.first_stage.memory import MemoryFirstStage
+from excise_integrations.train.mining_files import load_documents
 from excise_integrations.weights import load_adapter
 
 WORDS: Any = WordBackbone()
@@ -138,6 +152,42 @@ def test_suites(tmp_path_factory: pytest.TempPathFactory, corpus: bytes, queries
         return
     assert all(c.text.strip() for c in suite.documents)
     assert {q.id for q in suite.queries} == set(suite.qrels)
+
+
+# Deeper than the interpreter goes, and shallow enough to be written by hand.
+DEEP = "[" * 200_000
+
+
+def test_files_that_nest_without_end(tmp_path: Path) -> None:
+    (tmp_path / "qrels").mkdir()
+    (tmp_path / "qrels" / "dev.tsv").write_text("query-id\tcorpus-id\tscore\nq\tx\t1\n")
+    for name in ("corpus.jsonl", "queries.jsonl", "metadata.json", "pid_docid_map.json", "collection.json"):
+        (tmp_path / name).write_text(DEEP)
+    readers: list[Callable[[], object]] = [
+        lambda: load_suite(tmp_path),
+        lambda: read_documents(tmp_path / "corpus.jsonl"),
+        lambda: load_documents(tmp_path),
+        lambda: read_row(tmp_path / "queries.jsonl"),
+        lambda: read_index(tmp_path),
+    ]
+    for read in readers:
+        with pytest.raises(ExciseError, match=re.escape(str(tmp_path))):
+            read()
+
+
+def test_metadata_that_nest_without_end(tmp_path: Path) -> None:
+    metadata: dict[str, Any] = {}
+    for _ in range(200_000):
+        metadata = {"a": metadata}
+    deep = [Candidate(str(i), f"cats {i}", metadata=metadata) for i in range(5)]
+    log = AuditLog(tmp_path / "audit.jsonl", text="plain", documents=True)
+    result = word_excise(log=log).rerank("pets, but not cats", deep)
+    assert result.removed
+    report = Report(result)
+    assert all("cats 1" in text for text in (report.to_html(), report.to_markdown(), report.to_json()))
+    with pytest.raises(InvalidInputError, match="metadata of document '0'"):
+        MemoryFirstStage.from_candidates(deep, backbone=WORDS).save(tmp_path / "index")
+    assert not list((tmp_path / "index").glob("*"))
 
 
 # --- settings ---------------------------------------------------------------------------------------

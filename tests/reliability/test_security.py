@@ -6,7 +6,6 @@ import ast
 import json
 import logging
 import os
-import pickle
 import socket
 import subprocess
 import sys
@@ -16,7 +15,6 @@ from typing import Any
 
 import pytest
 import pytest_socket
-import torch
 from pipeline_fakes import Raises, Stage
 from word_backbone import WordBackbone, word_excise
 
@@ -215,57 +213,6 @@ def test_a_cache_is_its_owner_s_and_says_when_it_is_everybody_s(
     (tmp_path / "open").chmod(0o777)
     with DiskCache(tmp_path / "open"):
         assert "Everybody can write" in caplog.text
-
-
-# --- pickles ----------------------------------------------------------------------------------------
-
-
-class Bomb:
-    """Runs code when it is unpickled."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (Path.touch, (self.path,))
-
-
-@pytest.mark.parametrize("plain", [True, False], ids=["a pickle", "a torch file"])
-def test_colbert_runs_no_code_from_an_index(tmp_path: Path, plain: bool) -> None:
-    """colbert-ai reads the tensors of an index with ``torch.load``, which takes plain tensors only."""
-    pytest.importorskip("colbert")
-    from excise_integrations.first_stage._ragatouille_compat import import_colbert
-
-    import_colbert()
-    from colbert.indexing.codecs.residual import ResidualCodec
-    from colbert.indexing.codecs.residual_embeddings import ResidualEmbeddings
-
-    exploded = tmp_path / "exploded"
-    (tmp_path / "metadata.json").write_text(json.dumps({"config": {"dim": 8, "nbits": 2}}))
-    for name in ("centroids.pt", "avg_residual.pt", "buckets.pt", "0.codes.pt", "0.residuals.pt"):
-        if plain:
-            (tmp_path / name).write_bytes(pickle.dumps(Bomb(exploded)))
-        else:
-            torch.save(Bomb(exploded), tmp_path / name)
-    for load in (
-        lambda: ResidualCodec.load(str(tmp_path)),
-        lambda: ResidualEmbeddings.load_codes(str(tmp_path), 0),
-        lambda: ResidualEmbeddings.load_residuals(str(tmp_path), 0),
-    ):
-        with pytest.raises(Exception, match=r"[Ww]eights.only|Unsupported|load"):
-            load()
-    assert not exploded.exists()
-
-
-def test_no_file_of_ours_is_a_pickle(tmp_path: Path) -> None:
-    MemoryFirstStage.from_texts(["a text"], metadatas=[{"a": 1}], backbone=WORDS).save(tmp_path / "index")
-    excise = word_excise(adapter=True, cache_dir=tmp_path / "cache", log=AuditLog(tmp_path / "audit.jsonl"))
-    excise.rerank("pets, but not cats", [Candidate("a", "cats"), Candidate("b", "dogs")])
-    VectorStore(tmp_path / "store").encode(["a text"], WORDS)
-    for path in tmp_path.rglob("*"):
-        if path.is_file() and path.stat().st_size:
-            with pytest.raises((pickle.UnpicklingError, ValueError, EOFError, IndexError, KeyError, AttributeError)):
-                pickle.loads(path.read_bytes())
 
 
 # --- what logs tell ---------------------------------------------------------------------------------
