@@ -59,9 +59,9 @@ def test_explain_writes_one_html_page(run: Run, documents: Path, tmp_path: Path)
     assert page.exists()
     ok(run("explain", documents, QUERY, "--html", page, "-o", tmp_path / "out.md"))
     assert (tmp_path / "out.md").read_text(encoding="utf-8").startswith("#")
-    failed = run("explain", documents, QUERY, "--html", tmp_path / "no" / "folder.html")
+    failed = run("explain", documents, QUERY, "--html", tmp_path / "out.md" / "folder.html")
     assert failed.exit_code == 1
-    assert "folder.html" in failed.stderr
+    assert "out.md" in failed.stderr
     assert "Traceback" not in failed.output
 
 

@@ -61,10 +61,11 @@ _NO_CUE = re.compile(
 _END = re.compile(
     r"[.?!;:\n)\]–—]|\s-\s|,\s+(?:what|which|who|how|when|where|and\s+(?:how|what|why|who|when|which|are|is|do|explain)|"
     r"please|thanks|explain|show|in|for|with|especially|particularly|including|describing|covering)\b|,\s+(?=\w+ing\b)|"
-    r"\s+(?:please|thanks|when|which|that|who|what|how|where|because|since|while|in\s+terms\s+of)\b",
+    r"(?<!\s)\s+(?:please|thanks|when|which|that|who|what|how|where|because|since|while|in\s+terms\s+of)\b",
     re.IGNORECASE,
 )
-_SPLIT = re.compile(r"\s*,\s*(?:and|or|nor)\s+|\s+(?:and|or|nor)\s+|\s*,\s*", re.IGNORECASE)
+# A run of spaces is entered at its start alone, or a long one would be read once from each of its spaces.
+_SPLIT = re.compile(r"(?:(?<!\s)\s+)?,\s*(?:(?:and|or|nor)\s+)?|(?<!\s)\s+(?:and|or|nor)\s+", re.IGNORECASE)
 _LEAD = re.compile(
     r"(?:\s|[\"'“”‘’(]|\b(?:any|the|a|an|its|their|his|her|either|both|details?|information|references?|mentions?|"
     r"content|anything|about|on|of|to|by|from|in|for|also|those|ones|the\s+ones|not|no|neither)\b)*",

@@ -120,7 +120,14 @@ def test_offsets_index_any_query(parts: list[str]) -> None:
     ],
     ids=["cues", "splits", "spaces after", "spaces before", "cue words", "one word"],
 )
-def test_a_hostile_query_of_a_megabyte_takes_linear_time(query: str) -> None:
-    began = time.process_time()
-    RULES.detect([query])
-    assert time.process_time() - began < 2.0
+def test_a_hostile_query_of_a_megabyte_takes_little_more_than_its_beginning(query: str) -> None:
+    def seconds(text: str) -> float:
+        began = time.process_time()
+        RULES.detect([text])
+        return time.process_time() - began
+
+    plain = ("cats and dogs, " * 70_000)[: len(query)]
+    RULES.detect([plain])
+    usual = min(seconds(plain) for _ in range(3))
+    # Patterns that were quadratic in the spaces took seven times as long.
+    assert min(seconds(query) for _ in range(3)) < 4 * usual
