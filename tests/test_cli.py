@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import os
 import subprocess
 import sys
@@ -268,6 +269,16 @@ def test_evaluate_writes_the_documented_json(run: Run, suite: Path, tmp_path: Pa
     assert report["config"]["split"] == "dev"
     again = json.loads(ok(run("evaluate", suite, "--json", "-", "--cache", tmp_path / "cache", "--demotion", "paper")))
     assert again == report
+
+
+def test_evaluate_pools_suites_query_by_query(run: Run, suite: Path, tmp_path: Path) -> None:
+    other = tmp_path / "silent"
+    shutil.copytree(suite, other)
+    (other / "queries.jsonl").write_text(json.dumps({"_id": "q1", "text": "pets", "tier": "T2", "excluded": ["dogs"]}))
+    report = json.loads(ok(run("evaluate", suite, other, "--json", "-")))
+    assert (report["pooled"]["n"], report["pooled"]["found"]["n"]) == (2, 1)
+    assert report["pooled"]["excise"]["fire_rate"] == 0.5
+    assert {tier: part["n"] for tier, part in report["pooled"]["tiers"].items()} == {"T1": 1, "T2": 1}
 
 
 def test_evaluate_options_reach_the_evaluation(

@@ -78,11 +78,12 @@ def evaluate(
             backbone, detector=detector, adapter=adapter, demotion=demotion, device=device, settings=settings
         )
         report["config"] = _config(excise, split=split, topics=topics, candidates=candidates, limit=limit)
-        from ..bench.evaluate import evaluate_suite
+        from ..bench.evaluate import SuiteResult, evaluate_suite
         from ..bench.store import VectorStore
         from .progress import StageBars
 
         store = VectorStore(cache) if cache is not None else None
+        results = []
         for suite in loaded:
             for warning in suite.warnings:
                 out.print(f"warning: {warning}", style="yellow", markup=False, highlight=False)
@@ -90,9 +91,14 @@ def evaluate(
                 result = evaluate_suite(
                     excise, suite, topics=topics, candidates=candidates, limit=limit, store=store, progress=bars
                 )
+            results.append(result)
             report["suites"][suite.name] = result.summary()
             records += [{"suite": suite.name, **o.record()} for o in result.outcomes]
             out.print(_suite_table(suite.name, report["suites"][suite.name]))
+        if len(results) > 1:
+            pooled = SuiteResult("pooled", tuple(o for result in results for o in result.outcomes))
+            report["pooled"] = pooled.summary()
+            out.print(_suite_table("all suites, every query alike", report["pooled"]))
     if questions:
         found = excise.detector if excise is not None else _detector(detector, device, settings)
         report["config"].setdefault("detector", _label(found))
