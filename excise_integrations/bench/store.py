@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import re
+import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -82,9 +83,18 @@ class VectorStore:
         Returns:
             Vectors in the order of ``texts``.
         """
-        self.fill(texts, encoder, progress=progress)
         space = self._space(encoder)
-        return [space.read(key_of(text), encoder.device) for text in texts]
+        found: dict[str, TokenVectors] = {}
+        missing = {key_of(text): text for text in texts}
+        # A second round for those that were damaged and are encoded anew.
+        for _ in range(2):
+            self.fill(list(missing.values()), encoder, progress=progress)
+            read = {key: space.read(key, encoder.device) for key in missing}
+            found |= {key: vectors for key, vectors in read.items() if vectors is not None}
+            missing = {key: text for key, text in missing.items() if key not in found}
+            if not missing:
+                return [found[key_of(text)] for text in texts]
+        raise ExciseError(f"What is written to the cache {space.folder} reads otherwise; give another folder.")
 
     def fill(
         self, texts: Sequence[str], encoder: Encoder, *, progress: Callable[[int, int], None] | None = None
@@ -161,9 +171,15 @@ class _Space:
             return
         self.places.update({key: (shard, i) for i, key in enumerate(shard.keys)})
 
-    def read(self, key: str, device: str) -> TokenVectors:
+    def read(self, key: str, device: str) -> TokenVectors | None:
+        """Return the vectors of a key that is there, or forget it and return None: they are not what was written."""
         shard, index = self.places[key]
-        return shard.document(index, device)
+        vectors = shard.document(index)
+        if vectors is None:
+            logger.warning("A document's vectors in %s are damaged; it is encoded again.", self.folder)
+            del self.places[key]
+            return None
+        return TokenVectors(vectors.vectors.to(device), vectors.windows)
 
     def write(self, keys: list[str], packed: PackedVectors) -> None:
         from safetensors import SafetensorError
@@ -178,6 +194,7 @@ class _Space:
                     "vectors": packed.vectors.contiguous(),
                     "window_tokens": packed.window_tokens,
                     "document_windows": packed.document_windows,
+                    "checksums": torch.tensor([_checksum(packed.document(i)) for i in range(len(keys))]),
                 },
                 str(temporary),
                 metadata={"keys": json.dumps(keys)},
@@ -208,10 +225,22 @@ class _Shard:
         self._vectors = self._file.get_slice("vectors")
         if self._vectors.get_shape()[0] != self._tokens[-1] or len(self.keys) != len(self._windows) - 1:
             raise ValueError("its parts do not fit each other")
+        # Shards of earlier versions have none.
+        written = self._file.get_tensor("checksums").tolist() if "checksums" in self._file.keys() else None
+        self._checksums: list[int] | None = written
 
-    def document(self, index: int, device: str) -> TokenVectors:
-        vectors = self._vectors[self._tokens[index] : self._tokens[index + 1]]
-        return TokenVectors(vectors.to(device), tuple(self._lengths[self._windows[index] : self._windows[index + 1]]))
+    def document(self, index: int) -> TokenVectors | None:
+        """Return a document's vectors on the CPU, or None if they are not what was written."""
+        found = TokenVectors(
+            self._vectors[self._tokens[index] : self._tokens[index + 1]],
+            tuple(self._lengths[self._windows[index] : self._windows[index + 1]]),
+        )
+        return found if self._checksums is None or _checksum(found) == self._checksums[index] else None
+
+
+def _checksum(document: TokenVectors) -> int:
+    raw = document.vectors.contiguous().view(torch.uint8).numpy()
+    return zlib.crc32(raw, zlib.crc32(json.dumps(document.windows).encode()))
 
 
 def _open_safetensors(path: Path) -> Any:
