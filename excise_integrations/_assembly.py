@@ -8,6 +8,7 @@ from typing import Any
 
 from .config import ExciseConfig
 from .detect.base import Detector
+from .encode.arithmetic import DType
 from .encode.backbone import Backbone
 from .errors import InvalidInputError
 from .weights import find_adapter, load_adapter
@@ -35,6 +36,7 @@ def resolve_detector(
     detector: Detector | str | Path,
     *,
     device: str | None,
+    dtype: DType,
     path: str | Path | None,
     offline: bool | None,
     config: ExciseConfig,
@@ -43,7 +45,7 @@ def resolve_detector(
     from .detect import resolve
 
     if isinstance(detector, (str, Path)):
-        return resolve(detector, device=device, path=path, offline=offline, threshold=config.threshold)
+        return resolve(detector, device=device, dtype=dtype, path=path, offline=offline, threshold=config.threshold)
     return detector
 
 

@@ -108,7 +108,7 @@ class Excise:
             adapter: ``"auto"`` (the bundled one when it fits), ``"none"``, or an adapter folder.
             config: settings; keyword arguments in ``settings`` override its fields.
             device: torch device; None prefers a GPU.
-            dtype: ``"auto"``, ``"float32"`` or ``"bfloat16"``.
+            dtype: ``"auto"``, ``"float32"`` or ``"bfloat16"``; of the detector too.
             threads: torch's intra-op threads, for the whole process; None leaves them alone.
             path: a folder with the weights of ``"minilm"``.
             revision: hub revision.
@@ -133,7 +133,9 @@ class Excise:
         )
         excise = cls(
             backbone,
-            detector=resolve_detector(detector, device=device, path=path, offline=offline, config=resolved),
+            detector=resolve_detector(
+                detector, device=device, dtype=dtype, path=path, offline=offline, config=resolved
+            ),
             exclusion=resolve_exclusion(backbone, adapter),
             config=resolved,
             cache_bytes=cache_bytes,

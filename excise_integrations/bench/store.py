@@ -226,8 +226,10 @@ class _Shard:
         if self._vectors.get_shape()[0] != self._tokens[-1] or len(self.keys) != len(self._windows) - 1:
             raise ValueError("its parts do not fit each other")
         # Shards of earlier versions have none.
-        written = self._file.get_tensor("checksums").tolist() if "checksums" in self._file.keys() else None
-        self._checksums: list[int] | None = written
+        names = set(self._file.keys())
+        self._checksums: list[int] | None = (
+            self._file.get_tensor("checksums").tolist() if "checksums" in names else None
+        )
 
     def document(self, index: int) -> TokenVectors | None:
         """Return a document's vectors on the CPU, or None if they are not what was written."""

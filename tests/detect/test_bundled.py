@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from excise_integrations import Detection
+from excise_integrations import Detection, Excise
 from excise_integrations.detect import Detector, resolve
+from excise_integrations.detect.lora import LoraDetector
+from excise_integrations.encode.arithmetic import DType
 from excise_integrations.weights import find_adapter
 
 pytestmark = pytest.mark.skipif(find_adapter("minilm", "detector") is None, reason="no trained detector is bundled")
@@ -92,3 +94,12 @@ def test_the_exclusion_at_the_end_of_a_very_long_query_is_read(detector: Detecto
     query = "The archive holds letters, maps and ledgers of the harbour. " * 90 + "Find charts, but not Rotterdam."
     found = detector.detect([query])[0]
     assert "Rotterdam" in topics(found)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_the_arithmetic_that_is_asked_for_is_the_detector_s_too(dtype: DType) -> None:
+    excise = Excise.from_pretrained("minilm", dtype=dtype)
+    trained = excise.detector
+    assert isinstance(trained, LoraDetector)
+    assert {str(p.dtype) for p in trained.tagger.parameters()} == {f"torch.{dtype}"}
+    assert topics(excise.detect("electric cars, but not Tesla")) == ["Tesla"]
