@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from .config import ExciseConfig
 from .detect.base import Detector
@@ -13,7 +13,12 @@ from .encode.backbone import Backbone
 from .errors import InvalidInputError
 from .weights import find_adapter, load_adapter
 
-__all__ = ["at_threshold", "override", "resolve_detector", "resolve_exclusion"]
+if TYPE_CHECKING:
+    from .pipeline import Excise
+
+__all__ = ["Backend", "at_threshold", "override", "place", "resolve_detector", "resolve_exclusion"]
+
+Backend = Literal["torch", "openvino"]
 
 
 def override(config: ExciseConfig, settings: Mapping[str, Any]) -> ExciseConfig:
@@ -61,3 +66,33 @@ def resolve_exclusion(backbone: Backbone, adapter: str | Path) -> Backbone | Non
         # A minilm with another projection is another backbone: then no bundled adapter fits it.
         return backbone.with_adapter(found) if found.manifest.backbone_sha256 == backbone.weights_hash else None
     return backbone.with_adapter(load_adapter(adapter, "exclusion"))
+
+
+def place(excise: Excise, backend: Backend, *, detector: bool) -> None:
+    """Put the models of a new pipeline on a back end: its backbone, its exclusion adapter, and its own detector.
+
+    Args:
+        excise: the pipeline.
+        backend: where to.
+        detector: whether the detector is the pipeline's own, and not an object of the caller's.
+
+    Raises:
+        InvalidInputError: an unknown back end, or a device that it does not run on.
+        MissingExtraError: it is not installed.
+    """
+    if backend not in get_args(Backend):
+        raise InvalidInputError(f"backend={backend!r} is none of {', '.join(get_args(Backend))}.")
+    if backend == "torch":
+        return
+    if excise.backbone.device != "cpu":
+        raise InvalidInputError(
+            f"backend='openvino' runs on the CPU, and the device is {excise.backbone.device!r}. Give device='cpu'."
+        )
+    from .detect.lora import LoraDetector
+    from .encode.openvino import on_openvino
+
+    for backbone in (excise.backbone, excise.exclusion):
+        if backbone is not None:
+            on_openvino(backbone.encoder[0], "model", backbone.dtype)
+    if detector and isinstance(excise.detector, LoraDetector):
+        on_openvino(excise.detector.tagger, "transformer", excise.backbone.dtype)

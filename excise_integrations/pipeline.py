@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from . import _scoring
-from ._assembly import at_threshold, override, resolve_detector, resolve_exclusion
+from ._assembly import Backend, at_threshold, override, place, resolve_detector, resolve_exclusion
 from ._ranking import active_result, failed_result, silent_result
 from ._telemetry import traced
 from .config import ExciseConfig
@@ -89,6 +89,7 @@ class Excise:
         config: ExciseConfig | None = None,
         device: str | None = None,
         dtype: DType = "auto",
+        backend: Backend = "torch",
         threads: int | None = None,
         path: str | Path | None = None,
         revision: str | None = None,
@@ -109,6 +110,7 @@ class Excise:
             config: settings; keyword arguments in ``settings`` override its fields.
             device: torch device; None prefers a GPU.
             dtype: ``"auto"``, ``"float32"`` or ``"bfloat16"``; of the detector too.
+            backend: what the models run on: ``"torch"``, or ``"openvino"`` on CPUs, which needs the extra of that name.
             threads: torch's intra-op threads, for the whole process; None leaves them alone.
             path: a folder with the weights of ``"minilm"``.
             revision: hub revision.
@@ -143,9 +145,10 @@ class Excise:
             cache_storage=cache_storage,
             log=log,
         )
+        place(excise, backend, detector=isinstance(detector, (str, Path)))
         excise._recipe = {
             "name_or_path": str(name_or_path), "detector": detector, "adapter": adapter, "device": device,
-            "dtype": dtype, "path": path, "revision": revision, "offline": offline,
+            "dtype": dtype, "backend": backend, "path": path, "revision": revision, "offline": offline,
         }  # fmt: skip
         return excise
 

@@ -7,7 +7,7 @@ re-embeds those 25 documents.
     python examples/scripts/compare_backends.py            # a few rounds
     python examples/scripts/compare_backends.py --full     # the table of docs/sizing.md, two minutes
 
-Needs ``pip install onnx onnxruntime openvino``; what is not installed is left out.
+Wants ``pip install onnx onnxruntime openvino``; what is not installed is left out.
 """
 
 from __future__ import annotations
@@ -86,20 +86,6 @@ def onnx_runtime(model: nn.Module) -> nn.Module:
     return Exported(model, lambda ids, mask: session.run(None, {"ids": ids, "mask": mask})[0])
 
 
-def openvino(precision: str) -> Make:
-    """Return what puts a transformer on OpenVINO in "f32" or "bf16"."""
-
-    def make(model: nn.Module) -> nn.Module:
-        import openvino
-
-        settings = {"INFERENCE_PRECISION_HINT": precision, "INFERENCE_NUM_THREADS": torch.get_num_threads()}
-        compiled = openvino.compile_model(openvino.Core().read_model(to_onnx(model)), "CPU", settings)
-        request = compiled.create_infer_request()
-        return Exported(model, lambda ids, mask: request.infer([ids, mask])[0])
-
-    return make
-
-
 def with_lora(model: nn.Module) -> nn.Module:
     """Return the transformer with LoRA beside its weights, as a trainer has it; Excise merges it."""
     wrapped: nn.Module = get_peft_model(copy.deepcopy(model), lora_config(model, 16)).eval().to(model.dtype)
@@ -122,11 +108,19 @@ def passages() -> list[str]:
     return [" ".join(words[i * WORDS : (i + 1) * WORDS]) for i in range(DOCUMENTS)]
 
 
+def installed(*modules: str) -> bool:
+    """Return whether modules are there, and say what brings them if not."""
+    missing = [module for module in modules if importlib.util.find_spec(module) is None]
+    if missing:
+        print(f"{modules[-1]} is left out: pip install {' '.join(missing)}")
+    return not missing
+
+
 def variants(*, compiled: bool) -> dict[str, Excise]:
     """Return the pipeline on every back end that is installed, the reference first."""
 
-    def load(dtype: str = "auto") -> Excise:
-        return Excise.from_pretrained("minilm", dtype=dtype, k=DOCUMENTS)
+    def load(dtype: Any = "auto", backend: Any = "torch") -> Excise:
+        return Excise.from_pretrained("minilm", dtype=dtype, backend=backend, k=DOCUMENTS)
 
     chosen = load()
     name = str(chosen.backbone.dtype).removeprefix("torch.")
@@ -134,14 +128,10 @@ def variants(*, compiled: bool) -> dict[str, Excise]:
     found[f"PyTorch, {name}, LoRA beside the weights"] = on(load(), with_lora)
     if compiled:
         found[f"torch.compile, {name}"] = on(load(), lambda model: torch.compile(model, dynamic=True))
-    for module, makes in {
-        "onnxruntime": {"ONNX Runtime, float32": onnx_runtime},
-        "openvino": {"OpenVINO, float32": openvino("f32"), "OpenVINO, bfloat16": openvino("bf16")},
-    }.items():
-        if importlib.util.find_spec(module) is None or importlib.util.find_spec("onnx") is None:
-            print(f"{module} is left out: pip install onnx {module}")
-            continue
-        found |= {label: on(load("float32"), make) for label, make in makes.items()}
+    if installed("onnx", "onnxruntime"):
+        found["ONNX Runtime, float32"] = on(load("float32"), onnx_runtime)
+    if installed("openvino"):
+        found |= {f"OpenVINO, {dtype}": load(dtype, "openvino") for dtype in ("float32", "bfloat16")}
     return found
 
 

@@ -137,7 +137,7 @@ class Backbone:
         twin = copy.copy(self)
         encoder = copy.deepcopy(self.encoder).float()
         transformer: Any = encoder[0]
-        transformer.auto_model = adapter.merge_into(transformer.auto_model)
+        transformer.model = adapter.merge_into(transformer.model)
         twin.encoder = encoder.eval().to(self.dtype)
         twin._lock = ForkLock()
         twin.adapter = adapter.label
