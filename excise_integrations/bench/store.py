@@ -241,7 +241,7 @@ class _Shard:
 
 
 def _checksum(document: TokenVectors) -> int:
-    raw = document.vectors.contiguous().view(torch.uint8).numpy()
+    raw = document.vectors.contiguous().view(torch.uint8).numpy().data
     return zlib.crc32(raw, zlib.crc32(json.dumps(document.windows).encode()))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import importlib.util
+import logging
 import threading
 import warnings
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from transformers.modeling_outputs import BaseModelOutput
-from transformers.utils import logging
+from transformers.utils import logging as transformers_logging
 
 from ..errors import InvalidInputError, MissingExtraError
 
@@ -33,7 +34,7 @@ class OpenVinoTransformer(nn.Module):
         super().__init__()
         if importlib.util.find_spec("openvino") is None:
             raise MissingExtraError("openvino", "openvino")
-        import openvino
+        import openvino  # type: ignore[import-untyped]
 
         self.config = model.config
         self._dtype = dtype
@@ -85,12 +86,12 @@ def _converted(model: nn.Module) -> Any:
     # With padding, or the mask would be left out of what is traced.
     ids, mask = torch.ones(2, 8, dtype=torch.long), torch.ones(2, 8, dtype=torch.long)
     mask[1, 4:] = 0
-    verbosity = logging.get_verbosity()
+    verbosity = transformers_logging.get_verbosity()
     with warnings.catch_warnings():
         # Of the tracer, and of what it reads; a caller can change neither.
         warnings.simplefilter("ignore")
-        logging.set_verbosity_error()
+        transformers_logging.set_verbosity(logging.ERROR)
         try:
             return openvino.convert_model(_Hidden(copy.deepcopy(model).float().eval()), example_input=(ids, mask))
         finally:
-            logging.set_verbosity(verbosity)
+            transformers_logging.set_verbosity(verbosity)
