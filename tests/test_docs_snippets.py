@@ -1,4 +1,4 @@
-"""The snippets of the pages on auditing and on Qdrant run, and the commands exist."""
+"""The snippets of the pages on auditing and on Qdrant run, and the commands of every page exist."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+import typer.main
 
 from excise_integrations import Candidate, Excise
 from excise_integrations._cli.app import app
 
-DOCS = Path(__file__).resolve().parents[1] / "docs"
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
 
 
 def blocks(page: str, language: str) -> list[str]:
@@ -69,10 +70,24 @@ def test_qdrant(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(names["stage"]) == 4
 
 
+def commands() -> list[str]:
+    """Every line of a console block that calls ``excise``."""
+    pages = [*DOCS.glob("**/*.md"), *(ROOT / folder / "README.md" for folder in (".", "adapters", "examples"))]
+    found = re.findall(
+        r"^ *```console\n(.*?)^ *```$",
+        "\n".join(page.read_text(encoding="utf-8") for page in pages),
+        re.MULTILINE | re.DOTALL,
+    )
+    lines = "".join(found).replace("\\\n", " ").splitlines()
+    return sorted({line.strip() for line in lines if line.strip().startswith("excise ")})
+
+
 def test_commands_exist() -> None:
-    commands = [line for block in blocks("audit.md", "console") for line in block.splitlines() if line.strip()]
-    assert len(commands) == 3
-    for command in commands:
-        name, *rest = shlex.split(command)[1:]
-        shown = CliRunner().invoke(app, [name, "--help"], terminal_width=200).output
-        assert all(option in shown for option in rest if option.startswith("--")), command
+    assert len(commands()) > 40
+    for line in commands():
+        words = shlex.split(line, comments=True)[1:]
+        command: Any = typer.main.get_command(app)
+        while hasattr(command, "get_command"):
+            command = command.get_command(None, words.pop(0))
+        options = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
+        assert {word.partition("=")[0] for word in words if re.match("--?[a-z]", word)} <= options, line

@@ -126,7 +126,8 @@ def test_the_metadata(metadata: Message, installed: Path) -> None:
     assert set(metadata["Requires-Python"].split(",")) == {">=3.10", "<3.14"}
     extras = set(metadata.get_all("Provides-Extra", []))
     assert extras == {
-        "all", "bench", "cli", "embedded", "irds", "langchain", "llama-index", "otel", "qdrant", "ragatouille", "train",
+        "all", "bench", "cli", "embedded", "irds", "langchain", "llama-index", "openvino", "otel", "qdrant",
+        "ragatouille", "train",
     }  # fmt: skip
     assert extra(metadata, "all") == set().union(*(extra(metadata, name) for name in extras))
     assert "ragatouille<0.0.10,>=0.0.9" in extra(metadata, "ragatouille")

@@ -98,10 +98,19 @@ def test_the_metadata_shown_is_the_metadata_added(ran: dict[str, Any]) -> None:
 
 
 def test_what_pip_is_told_to_install_exists() -> None:
-    extras = re.findall(r"^([a-z-]+) = \[", (ROOT / "pyproject.toml").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    _, _, listed = project.partition("[project.optional-dependencies]\n")
+    extras = re.findall(r"^([a-z-]+) = \[", re.split(r"^\[", listed, flags=re.MULTILINE)[0], flags=re.MULTILINE)
     told = [name for text in re.findall(r"excise-integrations\[([a-z,-]+)\]", README) for name in text.split(",")]
     assert told
     assert set(told) <= set(extras)
+    # The table of extras names each of them.
+    table = re.search(r"^\| extra \|.*?\n\n", README, flags=re.MULTILINE | re.DOTALL)
+    assert table is not None
+    named = [
+        name for cell in re.findall(r"^\|(.+?)\|", table[0], flags=re.MULTILINE) for name in re.findall("`(.+?)`", cell)
+    ]
+    assert sorted(named) == sorted(extras)
 
 
 def test_what_make_is_told_to_make_exists() -> None:
