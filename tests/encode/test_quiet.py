@@ -11,8 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors.torch import load_file, save_file
 from transformers.utils import logging
 
+from excise_integrations.encode import Backbone
+from excise_integrations.encode.export import export_minilm
 from excise_integrations.encode.quiet import quiet_loading
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -45,6 +48,21 @@ def test_bars_and_warnings_are_back_afterwards(capsys: pytest.CaptureFixture[str
     assert warnings.filters == filters
     with quiet_loading(), pytest.warns(UserWarning, match="another"):
         warnings.warn("another", stacklevel=1)
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_a_colbert_checkpoint_is_loaded_without_a_report_unless_something_is_wrong(
+    damaged: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint = export_minilm(tmp_path / "checkpoint")
+    if damaged:
+        weights = load_file(checkpoint / "model.safetensors")
+        del weights[next(name for name in weights if name.endswith("attention.self.query.weight"))]
+        save_file(weights, checkpoint / "model.safetensors", metadata={"format": "pt"})
+    # Its logger keeps what it says to itself, unless it is told otherwise.
+    monkeypatch.setattr(logging.get_logger("transformers"), "propagate", True)
+    Backbone.from_pretrained(checkpoint)
+    assert ("LOAD REPORT" in caplog.text) is damaged
 
 
 def test_a_hook_of_the_user_survives_loads_in_many_threads() -> None:
